@@ -270,6 +270,8 @@ CASES = {
          "t changes its type in this loop: 4x4 tile of f32 before it, 4x8 tile of f32 after"),
         ("x = A\nfor i in range(3): x[0, 0]; x = tw.view(A, [i, 0], [2, 2])",
          "x changes its type in this loop: 2-D array of f32 before it"),
+        ("tw.maximum(A, A)", "a number or a value is expected, not 2-D array of f32", "tw.maximum(A, A)"),
+        ("tw.fma(A, 1, 2)", "a number or a value is expected, not 2-D array of f32", "tw.fma(A, 1, 2)"),
         ("x = A if tw.program_id(0) else tw.alloc_slm((4, 4), tw.f32)", "the two choices differ: memref<"),
         ("if tw.program_id(0):\n    x = tw.f32\nelse:\n    x = tw.f16\ntw.zeros((4, 4), x)",
          "x differs between the branches: the dtype tw.f32 and the dtype tw.f16"),

@@ -16,7 +16,7 @@ from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import computed, stored
 from tilewright.lang.maps import WgMap, wg_attr
 from tilewright.lang.registry import language
-from tilewright.lang.values import Tile, Value, describe_type
+from tilewright.lang.values import Array, Tile, Value, describe_type
 
 
 @language
@@ -396,6 +396,8 @@ def _matrix(x: object, name: str) -> Value:
     hint = None
     if isinstance(x, Tile):
         hint = "a tile is a region of memory; tw.load_tile(tile) returns its elements"
+    elif isinstance(x, Array):
+        hint = "load a part of the array: tw.load_tile(tw.init_tile(array, offsets, shape))"
     raise ArgumentError(
         name, f"{name} must be the value of a 2-D tile, not {describe_type(x)}", hint=hint
     )

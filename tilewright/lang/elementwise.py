@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math as python_math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, TypeVar, cast
 
 from xdsl.dialects import arith, math
@@ -282,6 +283,16 @@ def abs(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     return _float_function("abs", x, math.AbsFOp, python_math.fabs, wg_map)
 
 
+def _known(*operands: Operand) -> bool:
+    """Are all numbers of compile time? CompileError where none is a value and one is no number either."""
+    if any(isinstance(x, Value) for x in operands):
+        return False
+    for x in operands:
+        if not isinstance(x, Real):
+            constant(x, dtypes.f32)
+    return True
+
+
 @language
 def maximum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     """The larger of ``a`` and ``b``, elementwise; NaN wins, as in numpy. Broadcasts.
@@ -294,7 +305,7 @@ def maximum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     >>> relu[1](x, y); y.tolist()
     [0.0, 2.0]
     """
-    if not isinstance(a, Value) and not isinstance(b, Value):
+    if _known(a, b):
         return cast(Value, builtins.max(a, b))
     return mapped(binary("max", a, b), wg_map)
 
@@ -311,7 +322,7 @@ def minimum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     >>> cap[1](x, y); y.tolist()
     [-1.0, 0.0]
     """
-    if not isinstance(a, Value) and not isinstance(b, Value):
+    if _known(a, b):
         return cast(Value, builtins.min(a, b))
     return mapped(binary("min", a, b), wg_map)
 
@@ -364,9 +375,9 @@ def fma(a: Operand, b: Operand, c: Operand, *, wg_map: WgMap | None = None) -> V
     >>> apply[1](x, y); float(y[0])
     7.0
     """
-    values = [x for x in (a, b, c) if isinstance(x, Value)]
-    if not values:
+    if _known(a, b, c):
         return cast(Value, a * b + c)
+    values = [x for x in (a, b, c) if isinstance(x, Value)]
     operands = (a, b, c)
     first = next((x for x in values if x.shape), values[0])
     # One dtype and one shape for three: each meets what the others have met in.

@@ -37,6 +37,8 @@ TABLES: dict[str, dict[str, str]] = {
         "ones": "tw.full(shape, 1, dtype)",
         "ones_like": "tw.full(x.shape, 1, x.dtype)",
         "full_like": "tw.full(x.shape, value, x.dtype)",
+        "cast convert": "x.to(dtype)",
+        "i4 int4 u4 uint4": "; numbers of 4 bits are kept two in a byte: x & 15 and x >> 4",
         "rand randn randint randint4x randperm philox uniform normal random": "; pass an array of"
         " random numbers, or compute a counter-based generator from tw.arange with integer operators",
     },
