@@ -289,7 +289,7 @@ def _known(*operands: Operand) -> bool:
         return False
     for x in operands:
         if not isinstance(x, Real):
-            constant(x, dtypes.f32)
+            constant(cast(Any, x), dtypes.f32)
     return True
 
 
