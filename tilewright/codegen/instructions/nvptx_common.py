@@ -81,11 +81,12 @@ def emission(
     operands: Sequence[str],
     result: str = "",
     *,
+    first: Sequence[Arg] = (),
     extra: Sequence[Arg] = (),
     effect: bool = False,
     memory: bool = False,
 ) -> Emission:
-    """A call of `llvm.nvvm.<text>` on operands of these MLIR types, then `extra`; or a PTX statement: it has a `;`.
+    """A call of `llvm.nvvm.<text>` on `first`, operands of these MLIR types, `extra`; or a PTX statement: it has a `;`.
 
     Immediates stand in `extra` and in a statement as `<name>`.
     """
@@ -97,7 +98,8 @@ def emission(
             )
 
         types = [_LLVM.get(type, type) for type in (*operands, result)]
-        args = [*zip(types[:-1], regs, strict=True), *((type, filled(x)) for type, x in extra)]
+        given = zip(types[:-1], regs, strict=True)
+        args = [*first, *given, *((type, filled(x)) for type, x in extra)]
         if ";" in text:
             results = types[-1:] if result else []
             return ptx(p, filled(text), results, args, effect=effect, memory=memory)

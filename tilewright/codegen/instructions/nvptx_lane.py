@@ -5,14 +5,13 @@ and the approximate unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.codegen.instructions.nvptx_common import SM80, SM90, emission
-from tilewright.codegen.instructions.table import Emission, Immediates, Meaning, declare
-from tilewright.codegen.printer import Printer
+from tilewright.codegen.instructions.table import Meaning, declare
 
 _LANE = np.arange(32)
 
@@ -29,16 +28,8 @@ def _shuffle(source: Callable[[Any, Any], Any], doc: str) -> Meaning:
     return shfl
 
 
-def _emit_shuffle(mode: str) -> Emission:
-    segment = "0" if mode == "up" else "31"
-
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        args = [("i32", "-1"), ("i32", regs[0]), ("i32", regs[1]), ("i32", segment)]
-        return [p.call("i32", f"llvm.nvvm.shfl.sync.{mode}.i32", args)]
-
-    return emit
-
-
+ALL: Final = (("i32", "-1"),)
+"""The lanes that take part."""
 for _mode, _source, _doc in (
     ("idx", lambda l, b: b % 32, "The value of lane `by`."),
     ("bfly", lambda l, b: l ^ b, "The value of lane `lane xor by`."),
@@ -51,7 +42,13 @@ for _mode, _source, _doc in (
         ("i32",),
         SM80,
         _shuffle(_source, _doc),
-        _emit_shuffle(_mode),
+        emission(
+            f"shfl.sync.{_mode}.i32",
+            ("i32", "i32"),
+            "i32",
+            first=ALL,
+            extra=(("i32", "0" if _mode == "up" else "31"),),
+        ),
         scope="warp",
     )
 
@@ -67,17 +64,6 @@ def _redux(combine: Any, kind: Any) -> Meaning:
     return redux
 
 
-def _emit_masked(name: str, result: str, operand: str) -> Emission:
-    """An intrinsic of all lanes: (mask, value) or (value, mask)."""
-    first = name.startswith("vote")
-
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        args = [("i32", "-1"), (operand, regs[0])]
-        return [p.call(result, f"llvm.nvvm.{name}", args if first else args[::-1])]
-
-    return emit
-
-
 for _name, _combine, _kind in (
     ("add", np.add, np.int32), ("min", np.minimum, np.int32), ("max", np.maximum, np.int32),
     ("umin", np.minimum, np.uint32), ("umax", np.maximum, np.uint32),
@@ -90,7 +76,7 @@ for _name, _combine, _kind in (
         ("i32",),
         SM80,
         _redux(_combine, _kind),
-        _emit_masked(f"redux.sync.{_name}", "i32", "i32"),
+        emission(f"redux.sync.{_name}", ("i32",), "i32", extra=ALL),
         scope="warp",
     )
 
@@ -109,10 +95,10 @@ def _vote(all_lanes: bool) -> Meaning:
     return vote
 
 
-for _name, _meaning, _result, _llvm in (
-    ("ballot", _ballot, "i32", "i32"),
-    ("any", _vote(False), "i1", "i1"),
-    ("all", _vote(True), "i1", "i1"),
+for _name, _meaning, _result in (
+    ("ballot", _ballot, "i32"),
+    ("any", _vote(False), "i1"),
+    ("all", _vote(True), "i1"),
 ):
     declare(
         f"nvptx.vote.{_name}",
@@ -120,7 +106,7 @@ for _name, _meaning, _result, _llvm in (
         (_result,),
         SM80,
         _meaning,
-        _emit_masked(f"vote.{_name}.sync", _llvm, "i1"),
+        emission(f"vote.{_name}.sync", ("i1",), _result, first=ALL),
         scope="warp",
     )
 

@@ -17,6 +17,7 @@ the cluster, and completes that workgroup's mbarrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.codegen.instructions.nvptx_common import (
     GLOBAL,
@@ -51,26 +52,7 @@ def _emit_load(rank: int, multicast: bool, hint: bool) -> Emission:
     return emit
 
 
-def _emit_store(rank: int, name: str, hint: bool) -> Emission:
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        args = [(LLVM_SHARED, regs[0]), ("ptr", regs[1])]
-        args += [("i32", c) for c in regs[2 : 2 + rank]]
-        args += [("i64", regs[2 + rank] if hint else "0"), ("i1", str(hint).lower())]
-        p.call("void", f"llvm.nvvm.cp.async.bulk.tensor.{name}.tile.{rank}d", args)
-        return []
-
-    return emit
-
-
-def _emit_prefetch(rank: int) -> Emission:
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        args = [("ptr", regs[0]), *(("i32", c) for c in regs[1:]), ("i64", "0"), ("i1", "false")]
-        p.call("void", f"llvm.nvvm.cp.async.bulk.tensor.prefetch.tile.{rank}d", args)
-        return []
-
-    return emit
-
-
+NO_POLICY: Final = (("i64", "0"), ("i1", "false"))
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 for _rank in range(1, 6):
@@ -90,23 +72,26 @@ for _rank in range(1, 6):
             f"tma.store.{_rank}d{'.hint' * _hint}",
             (SHARED, MAP, *_coordinates, *(("i64",) if _hint else ())),
             "The box in shared memory goes to the array at the coordinates, once its group is waited for.",
-            _emit_store(_rank, "s2g", _hint),
+            f"cp.async.bulk.tensor.s2g.tile.{_rank}d",
             SM90,
+            extra=(("i1", "true"),) if _hint else NO_POLICY,
         )
     for _op in REDUCTIONS:
         timed(
             f"tma.reduce.{_op}.{_rank}d",
             (SHARED, MAP, *_coordinates),
             f"The array at the coordinates becomes `{_op}` of itself and the box, element by element, atomically.",
-            _emit_store(_rank, f"reduce.{_op}", False),
+            f"cp.async.bulk.tensor.reduce.{_op}.tile.{_rank}d",
             SM90,
+            extra=NO_POLICY,
         )
     timed(
         f"tma.prefetch.{_rank}d",
         (MAP, *_coordinates),
         "The box at the coordinates is brought to L2.",
-        _emit_prefetch(_rank),
+        f"cp.async.bulk.tensor.prefetch.tile.{_rank}d",
         SM90,
+        extra=NO_POLICY,
         effect="read",
     )
 
@@ -149,7 +134,7 @@ timed(
     "So many bytes of shared memory (a multiple of 16) go to global memory, once waited for.",
     "cp.async.bulk.shared.cta.to.global",
     SM90,
-    extra=(("i64", "0"), ("i1", "false")),
+    extra=NO_POLICY,
 )
 _doc = "This thread's stores and reductions since the last commit become one group."
 timed("bulk.commit_group", (), _doc, "cp.async.bulk.commit.group", SM90)
