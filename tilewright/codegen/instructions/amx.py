@@ -65,46 +65,23 @@ def _dot(a_type: Any, b_type: Any, c_type: Any, wide: Any) -> Meaning:
     return dot
 
 
-def _shape(immediates: Immediates, *names: str) -> list[tuple[str, str]]:
-    return [("i16", str(immediates[name])) for name in names]
+def _emit(name: str, result: str, *types: str, first: int = 0) -> Emission:
+    """LLVM's intrinsic on the immediates, as they are listed, and operands from the `first` on, then those before."""
 
-
-def _emit_zero(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    shape = _shape(immediates, "rows", "bytes")
-    return [p.call("x86_amx", "llvm.x86.tilezero.internal", shape)]
-
-
-def _emit_load(name: str) -> Emission:
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        shape = _shape(immediates, "rows", "bytes")
-        args = [*shape, ("ptr", regs[0]), ("i64", regs[1])]
-        return [p.call("x86_amx", f"llvm.x86.{name}.internal", args)]
-
-    return emit
-
-
-def _emit_store(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    tile, pointer, stride = regs
-    shape = _shape(immediates, "rows", "bytes")
-    args = [*shape, ("ptr", pointer), ("i64", stride), ("x86_amx", tile)]
-    p.call("void", "llvm.x86.tilestored64.internal", args)
-    return []
-
-
-def _emit_dot(name: str) -> Emission:
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        shape = _shape(immediates, "rows", "bytes", "inner")
-        args = [*shape, *(("x86_amx", r) for r in regs)]
-        return [p.call("x86_amx", f"llvm.x86.{name}.internal", args)]
+        shape = [("i16", str(n)) for n in immediates.values()]
+        given = zip(types, (*regs[first:], *regs[:first]), strict=True)
+        value = p.call(result, f"llvm.x86.{name}.internal", [*shape, *given])
+        return [value] if value else []
 
     return emit
 
 
 _SHAPE = {"rows": ROWS, "bytes": BYTES}
-_TILE = "!mach.amx"
+_TILE, _AMX = "!mach.amx", "x86_amx"
 _BASE = frozenset({"amx-tile"})
 
-declare("x86.amx.tilezero", (), (_TILE,), _BASE, _zero, _emit_zero, _SHAPE)
+declare("x86.amx.tilezero", (), (_TILE,), _BASE, _zero, _emit("tilezero", _AMX), _SHAPE)
 for _name, _llvm in (("tileload", "tileloadd64"), ("tileloadt1", "tileloaddt164")):
     # tileloadt1 is the same load, with the hint that the lines will not be read again from L1.
     declare(
@@ -113,7 +90,7 @@ for _name, _llvm in (("tileload", "tileloadd64"), ("tileloadt1", "tileloaddt164"
         (_TILE,),
         _BASE,
         _load,
-        _emit_load(_llvm),
+        _emit(_llvm, _AMX, "ptr", "i64"),
         _SHAPE,
         effect="read",
     )
@@ -123,7 +100,7 @@ declare(
     (),
     _BASE,
     _store,
-    _emit_store,
+    _emit("tilestored64", "void", "ptr", "i64", _AMX, first=1),
     _SHAPE,
     effect="write",
 )
@@ -143,7 +120,7 @@ for _name, _feature, _a, _b, _c, _wide in _DOTS:
         (_TILE,),
         _BASE | {_feature},
         _dot(_a, _b, _c, _wide),
-        _emit_dot(_name),
+        _emit(_name, _AMX, _AMX, _AMX, _AMX),
         {**_SHAPE, "inner": BYTES},
         exact=_wide is np.int64,
     )
