@@ -363,6 +363,17 @@ def test_vectors_beyond_groups_of_four_are_multiplied_alone():
     assert each[128] < 1.05 * each[64] < 0.8 * each[96]
 
 
+def test_sums_along_rows_of_b_are_added_up_across_in_the_end():
+    """Of few rows beside rows of B that run along k: short ones take longer for each k than long ones."""
+    a, b = Side(8, 8, True, True), Side(320, 294, True, True)
+    costs = PanelCosts(machine("avx512"), 1, PANEL_RATES)
+
+    def each(k):
+        return costs.causes([PlacedProduct(("f32",) * 3, a, b, k, 1)], 1)["products"] / k
+
+    assert each(203) > 1.1 * each(4060)
+
+
 def test_a_core_may_have_rates_of_its_own():
     x86 = machine("vnni").architecture
     known = CpuMachine.of(x86, "vnni", core="znver5")

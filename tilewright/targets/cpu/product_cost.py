@@ -332,7 +332,7 @@ class PanelCosts:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
         if long.along_k:
             rate *= rates.inner
-        depth = p.k if left == 1 else in_whole(p.k, vector // 4) + THIN_SUMS
+        depth = in_whole(p.k, vector // 4) + THIN_SUMS if long.along_k else p.k
         multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
         multiplied = hypot(multiplied + near, read) + p.k * (alone or 0) * ALONE_SECONDS
         return [("products", multiplied, True), ("copies", packed, True)]
