@@ -62,6 +62,51 @@ OPS = {
     "largest of no numbers": (lambda x: tuple(torch.where(x > most, torch.nan, x).topk(4, largest=up)[0]
                                               for most in (0.5, 2.0) for up in (True, False)), (6, 40)),
     "largest of infinite ones": (lambda x: torch.where(x > 0.5, x, -torch.inf).topk(1)[0], (6, 40)),
+    "in order": (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(-1), *x.kthvalue(2, 1), *x.median(1),
+                            x.median(), *x.kthvalue(3, 0, keepdim=True)), (5, 8)),
+    "the most": (lambda x, y: (x.max(), x.min(), *x.max(1), *x.min(0, keepdim=True), torch.max(x, y),
+                               torch.min(x, y)), *TWO),
+    "powers": (lambda x: (2.0**x, 10000.0**x, x.abs()**x, x**x.round(), (-1.5)**x.round(), 0.0**(x.abs() + 1),
+                          x**(x * 0)), ONE),
+    "divided": (lambda x, y: (torch.div(x * 9, y, rounding_mode="floor"), torch.div(x * 9, y, rounding_mode="trunc"),
+                              torch.logaddexp(x, y)), *TWO),
+    "several indices": (lambda x: (x[torch.tensor([1, 0, 2]), torch.tensor([3, 1, -1])],
+                                   x[:, torch.tensor([[1], [0]]), torch.tensor([3, 1, 5])],
+                                   x[torch.tensor([1, 0]), :, torch.tensor([3, 1])]), (3, 4, 6)),
+    "copied to places": (lambda x, y: (x.index_copy(1, torch.tensor([4, 0]), y[:, :2]),
+                                       x.slice_scatter(y[:, :3], 1, 2, 5),
+                                       x.select_scatter(y[:, 0], 1, -1),
+                                       torch.ops.aten.index_put(x, [None, torch.tensor([3, 5])], y[:, :2]),
+                                       x.index_put((torch.tensor([1, 1, 0]),), y[:3], True),
+                                       x.index_put((x > 0,), torch.tensor(2.0, dtype=x.dtype))), *TWO),
+    "scattered": (lambda x, y: (x.scatter(1, torch.tensor([[2, 0]] * 6), y), x.scatter(0, (x > 9).long(), 3.0),
+                                x.scatter_add(1, (y > 0).long() * 3, y), x[0].scatter_add(0, (y[0] > 0).long(), y[0]),
+                                *(x.scatter_reduce(1, (y > 0).long() * 3, y, kind, include_self=own)
+                                  for kind in ("sum", "mean", "amax", "amin", "prod") for own in (True, False))), *TWO),
+    "between four": (lambda x: (F.interpolate(x, (11, 9), mode="bicubic"), F.interpolate(x, (5, 20), mode="bicubic",
+                                align_corners=True), F.interpolate(x, (5, 9)),
+                                F.interpolate(x, (5, 9), mode="nearest-exact"),
+                                F.interpolate(x, (3, 5), mode="area")), IMAGE),
+    "sampled": (lambda x, g: tuple(F.grid_sample(x, g, mode, padding, corners) for mode in ("bilinear", "nearest")
+                                   for padding in ("zeros", "border") for corners in (True, False)),
+                IMAGE, (2, 4, 5, 2)),
+    "pools over the end": (lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+                                      F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+                                      F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+                                      F.avg_pool2d(x, 2, 3, ceil_mode=True),
+                                      F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+                                      F.adaptive_avg_pool2d(x, (3, 7)), F.adaptive_max_pool2d(x, (4, 3)),
+                                      F.channel_shuffle(x.reshape(2, 6, 4, 12), 3)), IMAGE),
+    "nothing at all": (lambda x, y: (torch.cat([x, y], 1) * 2, x * 3, x.sum(1)), (6, 0), (6, 20)),
+    "made of weights": (nn.utils.parametrizations.weight_norm(nn.Linear(20, 7)), ONE),
+    "made of numbers": (lambda x: x[:, torch.tril_indices(20, 20, -1)[0]] * torch.meshgrid(
+        torch.arange(6), torch.arange(190), indexing="ij")[0], ONE),
+    "kinds": (lambda x: (x * torch.arange(20), torch.arange(20) / 3, torch.arange(20) * 0.5, torch.arange(1, 9).sqrt(),
+                         torch.arange(3) / torch.arange(1, 4), 2.0 ** torch.arange(9), torch.arange(9) ** 2,
+                         2 ** torch.arange(9), torch.where(x > 0, x, torch.arange(20)), (x > 0) * x,
+                         x > torch.arange(20)), ONE),
+    "smoothed": (lambda x: (F.cross_entropy(x, x.argmax(1), label_smoothing=0.1),
+                            F.cross_entropy(x, x.softmax(1), label_smoothing=0.2)), ONE),
     "bilinear": (nn.Bilinear(8, 6, 3), (4, 5, 8), (4, 5, 6)),
     "a step": (nn.LSTMCell(14, 10), (3, 14)),
     "a step of gru": (nn.GRUCell(14, 10, bias=False), (3, 14), (3, 10)),
@@ -129,6 +174,21 @@ def test_rows_are_added_at_indices():
         graph.compile()(x, y, ids, *weights), added(x.double(), y.double(), ids), strict=True
     ):
         assert float((got.double() - want).norm()) <= 1e-6 * float(want.norm())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_are_sums_of_rows(mode):
+    torch.manual_seed(fresh_seed())
+    bag, ids = nn.EmbeddingBag(9, 5, mode=mode), torch.randint(0, 9, (12,))
+    offsets = torch.tensor([0, 3, 3, 10])
+    graph, weights = G.from_torch(torch.export.export(bag, (ids, offsets)))
+    got, want = graph.compile()(ids, offsets, *weights), bag.double()(ids, offsets)
+    assert float((got.double() - want).norm()) <= 1e-6 * float(want.norm())
+
+
+def test_what_is_drawn_is_not_made_of_numbers():
+    with pytest.raises(CompileError, match=r"aten\.rand"):
+        G.from_torch(torch.export.export(Gives(lambda x: x + torch.rand(3)), (torch.randn(3),)))
 
 
 def test_too_many_to_put_in_order_are_refused():

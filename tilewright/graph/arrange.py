@@ -158,7 +158,10 @@ def full_like(x: Traced, value: Any, shape: Any = None, dtype: Any = None) -> Tr
     wanted = dtype if isinstance(dtype, DType) else dtypes.from_numpy(dtype) if dtype else x.dtype
     sizes = x.extents if shape is None else shape if isinstance(shape, (tuple, list)) else [shape]
     extents = [affine(e) for e in sizes]
-    number = float(value) if wanted.is_float else affine(int(value))
+    if isinstance(value, Affine) or not wanted.is_float:
+        number = value if isinstance(value, Affine) else affine(int(value))
+    else:
+        number = float(value)
     return x.recorder.add("copy", [number], extents, range(len(extents)), wanted, name="full")
 
 

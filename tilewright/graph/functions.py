@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import signature
+from itertools import pairwise
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -126,7 +128,7 @@ def index(x: Traced, key: Any) -> Traced:
             if not k.dtype.is_integer:
                 raise CompileError(f"indices of {k.dtype}: a gather takes integers")
             if gathers:
-                raise CompileError("a gather has one array of indices")
+                return _index_many(x, keys)
             gathers[old] = k
             values[name] = affine(f"@{len(extents)}")
             extents += k.extents
@@ -159,6 +161,30 @@ def index(x: Traced, key: Any) -> Traced:
     entries = list(Access(x.buffer, x.view).substitute(values).entries)
     entries[marked[0]] = Gather(taken_at)
     return Traced(x.recorder, x.buffer, tuple(extents), tuple(entries), x.dtype)
+
+
+def _index_many(x: Traced, keys: Sequence[Any]) -> Traced:
+    """Several arrays of integers, which broadcast: places in the dimensions that they name, as one."""
+    at: list[int] = []
+    ids: list[Traced] = []
+    before = 0
+    for k in keys:
+        if isinstance(k, Traced):
+            at.append(before)
+            ids.append(k)
+        before += not isinstance(k, (int, np.integer))
+    x = index(x, tuple(slice(None) if isinstance(k, Traced) else k for k in keys))
+    together = all(b == a + 1 for a, b in pairwise(at))
+    first = at[0] if together else 0
+    rest = [d for d in range(x.ndim) if d not in at]
+    x = x.transpose([*rest[:first], *at, *rest[first:]])
+    sizes = x.extents[first : first + len(at)]
+    place: Any = None
+    for k, extent in zip(ids, sizes, strict=True):
+        k = where(k < 0, k + extent, k).astype(dtypes.i64)
+        place = k if place is None else place * extent + k
+    x = x.reshape([*x.extents[:first], -1, *x.extents[first + len(at) :]])
+    return index(x, (*[slice(None)] * first, place))
 
 
 def _position(value: Any, extent: Affine, default: Affine) -> Affine:
@@ -268,13 +294,26 @@ def indices(like: Any, axis: int) -> Any:
     )  # fmt: skip
 
 
+def _any_power(x: Any, exponent: Traced) -> Traced:
+    """|x| to a power by exp2 and log2, with x's sign where the power is odd; NaN where it is no whole number."""
+    kind = elementwise("add", exponent, x).dtype
+    if not kind.is_float:  # whole numbers are exact in f64
+        x = x.astype(dtypes.f64) if isinstance(x, Traced) else float(x)
+        return np.rint(_any_power(x, exponent.astype(dtypes.f64))).astype(kind)
+    exponent = exponent.astype(kind)
+    if not isinstance(x, Traced) and x > 0:
+        return np.exp2(exponent * log2(x))
+    x = x if isinstance(x, Traced) else full_like(exponent, float(x))
+    size = np.exp2(exponent * np.log2(np.absolute(x)))
+    odd = exponent - np.floor(exponent * 0.5) * 2.0
+    turned = where(odd == 0.0, size, where(odd == 1.0, -size, float("nan")))
+    return where(exponent == 0.0, 1.0, where(x < 0.0, turned, size))
+
+
 def power(x: Any, exponent: Any) -> Traced:
     """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
-    if not isinstance(exponent, (int, float, np.integer, np.floating)):
-        raise CompileError(
-            "x ** y of a traced y: the power is a number",
-            hint="np.exp(y * np.log(x)) is the same where x is positive",
-        )
+    if isinstance(exponent, Traced):
+        return _any_power(x, exponent)
     if exponent in (0.5, -0.5):
         return elementwise("sqrt" if exponent > 0 else "rsqrt", x)
     if exponent < 0:

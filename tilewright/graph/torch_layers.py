@@ -100,53 +100,61 @@ def largest(
     ceil: bool = False,
 ) -> Traced:
     """The largest element of each window."""
-    return _pooled(x, size, stride, padding, dilation, ceil, float("-inf"))[0]
+    return _pooled(x, size, stride, padding, dilation, ceil, float("-inf"))
 
 
 def mean(
     x: Traced, size: Any, stride: Any = None, padding: Any = 0, ceil: bool = False, padded: bool = True,
     divisor: Any = None,
 ) -> Traced:  # fmt: skip
-    """The mean of each window; what is padded counts."""
-    if not padded and any(_each(padding, 1)):
-        raise CompileError("a mean of windows that does not count what is padded")
-    y, count = _pooled(x, size, stride, padding, 1, ceil, 0.0)
-    return y / (divisor or count)
+    """The mean of each window; what is `padded` counts, but not what lies beyond that (`ceil`)."""
+    total = _pooled(x, size, stride, padding, 1, ceil, 0.0)
+    if divisor or ((padded or not any(_each(padding, 1))) and not ceil):
+        return total / (divisor or prod(_each(size, len(size))))
+    ones = arrange.full_like(x, 1)
+    if padded:
+        count = len(size)
+        widths = [(0, 0)] * (x.ndim - count) + [(p, p) for p in _each(padding, count)]
+        ones = arrange.pad(ones, widths, constant_values=1)
+        padding = 0
+    return total / _pooled(ones, size, stride, padding, 1, ceil, 0.0)
 
 
 def _pooled(
     x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, fill: float
-) -> tuple[Traced, int]:
-    if ceil:
-        raise CompileError("windows that reach over the end (ceil_mode)")
+) -> Traced:
     count = len(size)
     sizes, axes = _each(size, count), tuple(range(-count, 0))
-    seen = windows(padded(x, count, padding, fill), sizes, stride or size, dilation)
-    return (seen.sum(axes) if fill == 0.0 else seen.max(axes)), prod(sizes)
+    wide, steps, apart = _each(padding, count), _each(stride or size, count), _each(dilation, count)
+    widths = [(0, 0)] * (x.ndim - count)
+    for extent, n, p, step, d in zip(x.shape[-count:], sizes, wide, steps, apart, strict=True):
+        more = 0
+        if ceil:
+            if not isinstance(extent, int):
+                raise CompileError(f"windows that reach over the end of {extent} (ceil_mode)")
+            over = -(extent + 2 * p - d * (n - 1) - 1) % step
+            last = (
+                extent + 2 * p + over - d * (n - 1) - 1
+            )  # begins in the array, or what is padded before it
+            more = over if last < extent + p else 0
+        widths.append((p, p + more))
+    if any(map(any, widths)):
+        x = arrange.pad(x, widths, constant_values=fill)
+    seen = windows(x, sizes, steps, apart)
+    return seen.sum(axes) if fill == 0.0 else seen.max(axes)
 
 
-def adaptive_mean(x: Traced, size: Any) -> Traced:
-    """The mean of as many equal parts of the last dimensions."""
-    sizes = [e if e is not None else x.shape[i - len(size)] for i, e in enumerate(size)]
+def adaptive_largest(x: Traced, size: Any) -> tuple[Traced, None]:
+    """The largest element of as many equal parts of the last dimensions; not where it is."""
     extents = x.shape[-len(size) :]
-    if any(not isinstance(e, int) or e % s for e, s in zip(extents, sizes, strict=True) if s != 1):
-        raise CompileError(f"the mean of {sizes} parts of {list(extents)}, which are not equal")
-    if all(s == 1 for s in sizes):
-        return x.mean(tuple(range(-len(size), 0)), True)
-    parts = [e // s for e, s in zip(extents, sizes, strict=True)]
-    return mean(x, parts)
-
-
-def nearest(x: Traced, size: Any, factors: Any = None, *_: Any) -> Traced:
-    """Every element as often as its dimension grows."""
-    count = x.ndim - 2
-    extents = x.shape[2:]
-    wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=False)]
-    for axis, (extent, to) in enumerate(zip(extents[-count:], wanted, strict=True), 2):
-        if not isinstance(extent, int) or to % extent:
-            raise CompileError(f"{to} elements of {extent}: no whole number for each")
-        x = arrange.repeat(x, to // extent, axis)
-    return x
+    wanted = [old if new is None else new for new, old in zip(size, extents, strict=True)]
+    if any(
+        n != 1 and (not isinstance(e, int) or e % n) for e, n in zip(extents, wanted, strict=True)
+    ):
+        raise CompileError(f"the largest of {wanted} parts of {list(extents)}, which are not equal")
+    if all(n == 1 for n in wanted):
+        return x.max(tuple(range(-len(wanted), 0)), True), None
+    return largest(x, [e // n for e, n in zip(extents, wanted, strict=True)]), None
 
 
 def shuffled(x: Traced, factor: int) -> Traced:
@@ -192,6 +200,34 @@ def instance_norm(
         return batch_norm(x, weight, bias, mean, variance, False, eps=eps)
     y = f.layer_norm(x, eps=eps, axes=tuple(range(2, x.ndim)))
     return f.scaled(y, channels(x, weight), channels(x, bias))
+
+
+def attention(
+    q: Traced, k: Traced, v: Traced, mask: Any = None, dropout: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """Weighted means of the rows of v: [batch, heads, rows, width]."""
+    if dropout:
+        raise CompileError("attention with dropout")
+    if enable_gqa and q.extents[1] != k.extents[1]:
+        # Heads of queries come in groups, one for each head of keys.
+        heads, rows, width = k.extents[1], q.extents[2], v.extents[3]
+        q = q.reshape(q.extents[0], heads, -1, rows, q.extents[3])
+        k, v = k[:, :, None], v[:, :, None]
+        mask = mask if mask is None or mask.ndim < 3 else mask[:, :, None]
+        grouped = attention(q, k, v, mask, 0.0, is_causal, scale=scale)
+        return grouped.reshape(grouped.extents[0], -1, rows, width)
+    if scale is None and not isinstance(q.shape[-1], int):
+        raise CompileError("attention over heads of an extent that is no number")
+    scores = f.matmul(q, k.swapaxes(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        seen = f.indices(scores, -2) >= f.indices(scores, -1)
+        scores = where(seen, scores, float("-inf"))
+    if mask is not None and mask.dtype.is_bool:
+        scores = where(mask, scores, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    return f.matmul(f.softmax(scores), v)
 
 
 # Recurrent cells, each a scan over time.
@@ -295,13 +331,18 @@ def picked_loss(
     smoothing: float = 0.0,
 ) -> Traced:
     """Less the logarithm of the probability of each target, a class or probabilities of all: [batch, classes, ...]."""
-    if weight is not None or smoothing:
-        raise CompileError("a loss with weights for classes, or with smoothing")
+    if weight is not None:
+        raise CompileError("a loss with weights for classes")
+    if smoothing and target.dtype.is_float:
+        target = target * (1.0 - smoothing) + smoothing / logs.shape[1]
     if target.dtype.is_float:
         value = -(logs * target).sum(1)
         return loss(value, reduction)
     seen = f.indices(logs, 1) == target[:, None]
     value = -where(seen, logs, 0.0).sum(1)
+    if smoothing:
+        spread = where(target == ignored, 0.0, -logs.sum(1) / logs.extents[1])
+        value = value * (1.0 - smoothing) + spread * smoothing
     if reduction == 0:
         return value
     count = where(target == ignored, 0.0, 1.0).sum()

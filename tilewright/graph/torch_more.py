@@ -9,16 +9,44 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
+from tilewright.graph import torch_places as places
 from tilewright.graph.traced import Traced, elementwise, normal_axes, reduced, where
 
-MOST_RANKED = 1024
-"""Elements along a dimension that are put in order."""
-
 # Elements -------------------------------------------------------------------------------------------------------------
+
+
+def alike(*operands: Any) -> list[Any]:
+    """Whole numbers and masks beside floats as torch takes them: in the type of the arrays, f32 beside a number."""
+    kinds = [o.dtype for o in operands if isinstance(o, Traced) and o.dtype.is_float]
+    if not kinds and any(isinstance(o, float) for o in operands):
+        kinds = [dtypes.f32]
+    return [
+        o.astype(kinds[0]) if kinds and isinstance(o, Traced) and not o.dtype.is_float else o
+        for o in operands
+    ]
+
+
+def floating(x: Traced) -> Traced:
+    """Whole numbers and masks as f32."""
+    return x if x.dtype.is_float else x.astype(dtypes.f32)
+
+
+def divided(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    """a / b, as it is or rounded down ("floor") or to zero ("trunc")."""
+    a, b = alike(a, b)
+    if rounding_mode is None:
+        a, b = (floating(x) if isinstance(x, Traced) else x for x in (a, b))
+        return elementwise("div", a, b)
+    whole = elementwise("floor_divide", a, b)
+    if rounding_mode == "floor":
+        return whole
+    exact = elementwise("eq", whole * b, a)
+    return whole + where(elementwise("lt", whole, 0), where(exact, 0, 1), 0).astype(whole.dtype)
 
 
 def _asinh(x: Traced) -> Traced:
@@ -54,7 +82,7 @@ def _times_log(x: Any, y: Any, log: Callable[[Any], Any] = np.log, one: float = 
     """x log(y), and 0 where x is, if y is a number; `one`: where `log` is 0."""
     x = x if isinstance(x, Traced) else arrange.full_like(y, float(x))
     y = y if isinstance(y, Traced) else arrange.full_like(x, float(y))
-    nothing = _and(x == 0.0, y == y)
+    nothing = elementwise("bitwise_and", x == 0.0, y == y)
     return x * log(where(nothing, one, y))
 
 
@@ -109,63 +137,9 @@ def _unshuffled(x: Traced, factor: int) -> Traced:
     return y.transpose(order).reshape(*lead, c * factor * factor, h // factor, w // factor)
 
 
-def _linear(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
-    """Between the two elements that are nearest, along each of the last dimensions: products with a matrix each.
-
-    `given`: by how much each grows, in one list or none, where that, and not `size`, tells where elements lie.
-    """
-    extents = x.shape[2:]
-    listed = (each if isinstance(each, (list, tuple)) else [each] for each in given)
-    factors = [s for each in listed for s in each if s is not None]
-    wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=True)]
-    apart = [1 / s for s in factors] or [e / n for e, n in zip(extents, wanted, strict=True)]
-    for axis, (old, new, step) in enumerate(zip(extents, wanted, apart, strict=True), 2):
-        to, own = (composed.counted(x, [new, old], n).astype(x.dtype) for n in (0, 1))
-        if corners:
-            place = to * ((old - 1) / max(1, new - 1))
-        else:
-            place = ((to + 0.5) * step - 0.5).clip(0.0, float(old - 1))
-        weight = np.maximum(1.0 - np.absolute(place - own), 0.0)
-        x = arrange.moveaxis(f.matmul(arrange.moveaxis(x, axis, -1), weight.T), -1, axis)
-    return x
-
-
-def _and(one: Any, two: Any) -> Traced:
-    return elementwise("bitwise_and", one, two)
-
-
-def _largest(
-    x: Traced, count: int, dim: int = -1, largest: bool = True, *_: Any
-) -> tuple[Traced, Traced]:
-    """The `count` largest along a dimension in order, and where they are: an element's rank is how many go before it.
-
-    Of equal ones that goes before which comes first. NaN is larger than any number.
-    """
-    rows = arrange.moveaxis(x, dim, -1)
-    size = rows.extents[-1].number
-    if size is None or size > MOST_RANKED:
-        raise CompileError(
-            f"the {count} largest of {rows.extents[-1]}, each of which is compared with each",
-            rule=f"{MOST_RANKED} elements at most",
-        )
-    one, two = rows[..., :, None], rows[..., None, :]
-    ahead = elementwise("gt" if largest else "lt", two, one)
-    equal, at = elementwise("eq", two, one), composed.counted(rows, [size], 0)
-    if x.dtype.is_float:
-        more, less = (two, one) if largest else (one, two)
-        ahead = elementwise("bitwise_or", ahead, _and(more != more, less == less))
-        equal = elementwise("bitwise_or", equal, _and(one != one, two != two))
-    equal = _and(equal, at[None, :] < at[:, None])
-    rank = elementwise("bitwise_or", ahead, equal).sum(-1)
-    chosen = rank[..., None, :] == composed.counted(rows, [count], 0)[:, None]
-    values = reduced("add", where(chosen, two, 0), -1).astype(x.dtype)
-    places = where(chosen, at, 0).sum(-1)
-    return arrange.moveaxis(values, -1, dim), arrange.moveaxis(places, -1, dim)
-
-
-def _index_add(x: Traced, dim: int, ids: Traced, y: Traced, *, alpha: Any = 1) -> Traced:
-    moved = arrange.moveaxis(y, dim, 0)
-    return x + arrange.moveaxis(f.scatter_add(x.shape[dim], ids, moved), 0, dim) * alpha
+def _shuffled_channels(x: Traced, groups: int) -> Traced:
+    y = x.reshape(x.extents[0], groups, -1, *x.extents[2:])
+    return y.swapaxes(1, 2).reshape(x.extents)
 
 
 def _bilinear(a: Traced, b: Traced, weight: Traced, bias: Traced | None = None) -> Traced:
@@ -241,9 +215,10 @@ def _hinge(x: Traced, y: Traced, margin: float = 1.0, way: int = 1) -> Traced:
 
 
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    **places.OPS,
     **{name: getattr(np, name) for name in ("tan", "sinh", "cosh", "hypot", "isfinite", "heaviside")},
     **dict.fromkeys(("detach_", "lift_fresh_copy"), lambda x: x),
-    "__and__": _and,
+    "__and__": lambda x, y: elementwise("bitwise_and", x, y),
     "__or__": lambda x, y: elementwise("bitwise_or", x, y),
     "__xor__": lambda x, y: elementwise("bitwise_xor", x, y),
     "asinh": _asinh, "atanh": lambda x: 0.5 * (composed.log1p(x) - composed.log1p(-x)),
@@ -254,12 +229,12 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "isinf": lambda x: elementwise("eq", np.absolute(x), float("inf")),
     "addcmul": lambda x, a, b, *, value=1: x + a * b * value,
     "addcdiv": lambda x, a, b, *, value=1: x + a / b * value, "lerp": lambda x, y, w: x + (y - x) * w,
-    "topk": _largest, "index_add": _index_add, "bilinear": _bilinear,
+    "bilinear": _bilinear, "logaddexp": composed.logaddexp, "channel_shuffle": _shuffled_channels,
     "linalg_vecdot": lambda x, y, *, dim=-1: (x * y).sum(dim),
     "tensordot": lambda a, b, m, n: composed.tensordot(a, b, (m, n)),
     "diagonal": _diagonal, "trace": lambda x: _diagonal(x).sum(), "kron": _kron, "tile": arrange.tile,
     "take_along_dim": lambda x, ids, dim: composed.along(x, ids, dim), "unfold": _unfolded, "im2col": _columns,
-    "pixel_unshuffle": _unshuffled, "upsample_bilinear2d": _linear, "upsample_linear1d": _linear,
+    "pixel_unshuffle": _unshuffled,
     "conv_transpose1d": layers.transposed_convolution, "conv_transpose2d": layers.transposed_convolution,
     "avg_pool3d": layers.mean, "max_pool3d": layers.largest, "instance_norm": layers.instance_norm,
     "lstm_cell": layers.lstm_cell, "gru_cell": layers.gru_cell, "rnn_tanh_cell": layers.rnn_cell,

@@ -25,7 +25,7 @@ from tilewright.graph import torch_layers as layers
 from tilewright.graph import torch_more as more
 from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
-from tilewright.graph.torch_more import axes_of
+from tilewright.graph.torch_more import alike, axes_of, floating
 from tilewright.graph.trace import ArrayType, trace
 from tilewright.graph.traced import Traced, broadcast, elementwise, reduced, where
 from tilewright.runtime.arrays import describe
@@ -43,19 +43,25 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
             hint="torch.export.export(module, example_inputs)",
         )
     nodes = list(program.graph.nodes)
+    tensors = {**dict(program.state_dict), **dict(program.constants)}
+    given = dict(program.graph_signature.inputs_to_parameters)
+    given |= program.graph_signature.inputs_to_buffers
+    given |= program.graph_signature.inputs_to_lifted_tensor_constants
+    mutable = dict(program.graph_signature.buffers_to_mutate).values()
+    fixed = _fixed(nodes, {n: tensors[t] for n, t in given.items() if t not in mutable})
+    tensors |= {n.name: t for n, t in fixed.items()}
+    given |= {n.name: n.name for n in fixed}
+    nodes = [n for n in nodes if n not in fixed]
     lacking = sorted({_name(n) for n in nodes if n.op == "call_function" and _op(n) not in _OPS})
     if lacking:
         raise CompileError(
             f"the program has ops that no graph has: {', '.join(lacking)}",
             hint=f"there are {', '.join(sorted(op for op in _OPS if op[0] != '_'))}",
         )
-    given = dict(program.graph_signature.inputs_to_parameters)
-    given |= program.graph_signature.inputs_to_buffers
-    given |= program.graph_signature.inputs_to_lifted_tensor_constants
     holders = [n for n in nodes if n.op == "placeholder"]
     order = [n for n in holders if n.name not in given]
-    order += [n for n in holders if n.name in given and n.users]
-    tensors = {**dict(program.state_dict), **dict(program.constants)}
+    order += [n for n in holders if n.name in given and any(u not in fixed for u in n.users)]
+    order += [n for n, t in fixed.items() if hasattr(t, "shape")]
     weights = [tensors[given[n.name]].detach() for n in order if n.name in given]
     names = {n: n.name.removeprefix("p_").removeprefix("b_") for n in order}
 
@@ -81,6 +87,33 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
     ]
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     return trace(run, *(_spec(n) for n in order), name=name or "program"), weights
+
+
+def _fixed(nodes: list[Any], weights: Mapping[str, Any]) -> dict[Any, Any]:
+    """What ops that a graph lacks make of weights and numbers alone, as torch does it; and what is made of that."""
+    alone: set[Any] = set()
+    for node in nodes:
+        tags = map(str, getattr(node.target, "tags", ()))
+        computed = node.op == "call_function" and all(n in alone for n in node.all_input_nodes)
+        drawn = any("nondeterministic" in tag for tag in tags)
+        if (computed and not drawn) or (node.op == "placeholder" and node.name in weights):
+            alone.add(node)
+    known: dict[Any, Any] = {}
+
+    def value(node: Any) -> Any:
+        if node.op == "placeholder":
+            return weights[node.name].detach()
+        if node not in known:
+            values = {n: value(n) for n in node.all_input_nodes}
+            args, keywords = (_filled(a, values) for a in (node.args, node.kwargs))
+            known[node] = node.target(*args, **keywords)
+        return known[node]
+
+    found: dict[Any, Any] = {}
+    for node in (n for n in nodes if n in alone and n.op == "call_function"):
+        if _op(node) not in _OPS or any(n in found for n in node.all_input_nodes):
+            found[node] = value(node)
+    return found
 
 
 def _op(node: Any) -> str:
@@ -146,7 +179,8 @@ def _binary(op: str) -> Callable[..., Any]:
     def apply(a: Any, b: Any, *, alpha: Any = 1) -> Any:
         if not isinstance(a, Traced) and not isinstance(b, Traced):
             return _EXTENTS[op](a, b)
-        return elementwise(op, a, b if alpha == 1 else b * alpha)
+        a, b = alike(a, b if alpha == 1 else b * alpha)
+        return elementwise(op, a, b)
 
     return apply
 
@@ -157,7 +191,8 @@ _EXTENTS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _unary(op: str) -> Callable[..., Any]:
-    return lambda x: elementwise(op, x)
+    kept = op in ("neg", "abs", "floor", "ceil", "invert")
+    return lambda x: elementwise(op, x if kept else floating(x))
 
 
 def _reduction(kind: Any) -> Callable[..., Any]:
@@ -276,33 +311,6 @@ _MADE = ("arange", "zeros", "ones", "full")
 """Ops without a tensor among their arguments: they are given one of the program's."""
 
 
-def _attention(
-    q: Traced, k: Traced, v: Traced, mask: Any = None, dropout: float = 0.0, is_causal: bool = False,
-    *, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
-    if dropout:
-        raise CompileError("attention with dropout")
-    if enable_gqa and q.extents[1] != k.extents[1]:
-        # Heads of queries come in groups, one for each head of keys.
-        heads, rows, width = k.extents[1], q.extents[2], v.extents[3]
-        q = q.reshape(q.extents[0], heads, -1, rows, q.extents[3])
-        k, v = k[:, :, None], v[:, :, None]
-        mask = mask if mask is None or mask.ndim < 3 else mask[:, :, None]
-        grouped = _attention(q, k, v, mask, 0.0, is_causal, scale=scale)
-        return grouped.reshape(grouped.extents[0], -1, rows, width)
-    if scale is None and not isinstance(q.shape[-1], int):
-        raise CompileError("attention over heads of an extent that is no number")
-    scores = f.matmul(q, k.swapaxes(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        seen = f.indices(scores, -2) >= f.indices(scores, -1)
-        scores = where(seen, scores, float("-inf"))
-    if mask is not None and mask.dtype.is_bool:
-        scores = where(mask, scores, float("-inf"))
-    elif mask is not None:
-        scores = scores + mask
-    return f.matmul(f.softmax(scores), v)
-
-
 def _expanded(x: Traced, shape: Any, **_: Any) -> Traced:
     new = len(shape) - x.ndim
     extents = [
@@ -390,7 +398,7 @@ def _masked(x: Traced, mask: Traced, value: Any) -> Any:
 
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     **more.OPS,
-    **{op: _binary(op) for op in ("add", "sub", "mul", "div", "floor_divide", "lt", "le", "gt", "ge", "eq", "ne")},
+    **{op: _binary(op) for op in ("add", "sub", "mul", "floor_divide", "lt", "le", "gt", "ge", "eq", "ne")},
     **{name: _binary(op) for name, op in {
         "maximum": "max", "minimum": "min", "truediv": "div", "bitwise_and": "bitwise_and",
         "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
@@ -399,15 +407,16 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
         "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor",
         "ceil",
     )},
-    "round": lambda x: np.rint(x),
+    "div": more.divided, "round": lambda x: np.rint(x),
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
-    "bitwise_not": _unary("invert"), "pow": f.power, "where": where,
+    "bitwise_not": _unary("invert"), "pow": lambda x, y: f.power(*alike(x, y)),
+    "where": lambda seen, x, y: where(seen, *alike(x, y)),
     "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
     "relu": f.relu, "silu": f.silu, "gelu": _gelu, "softmax": _softmax, "_softmax": _softmax,
     "sum": _reduction("add"), "amax": _reduction("max"), "amin": _reduction("min"), "prod": _reduction("mul"),
     "mean": _mean, "layer_norm": _layer_norm, "rms_norm": _rms_norm,
     "matmul": f.matmul, "mm": f.matmul, "bmm": f.matmul, "linear": _linear, "addmm": _addmm,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": layers.attention,
     "view": lambda x, shape: x.reshape(shape), "reshape": lambda x, shape: x.reshape(shape),
     "_unsafe_view": lambda x, shape: x.reshape(shape), "flatten": _flattened, "squeeze": _squeezed,
     "permute": lambda x, order: x.transpose(order), "transpose": _transposed,
@@ -451,8 +460,8 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "unflatten": lambda x, dim, sizes: x.reshape([*x.extents[: dim % x.ndim], *sizes, *x.extents[dim % x.ndim + 1 :]]),
     "conv1d": layers.convolution, "conv2d": layers.convolution, "conv3d": layers.convolution,
     "max_pool1d": layers.largest, "max_pool2d": layers.largest, "avg_pool2d": layers.mean,
-    "avg_pool1d": layers.mean, "adaptive_avg_pool2d": layers.adaptive_mean, "adaptive_avg_pool1d": layers.adaptive_mean,
-    "upsample_nearest2d": layers.nearest, "upsample_nearest1d": layers.nearest, "pixel_shuffle": layers.shuffled,
+    "avg_pool1d": layers.mean, "pixel_shuffle": layers.shuffled,
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), layers.adaptive_largest),
     "group_norm": layers.group_norm, "batch_norm": layers.batch_norm, "lstm": layers.lstm,
     "gru": layers.gru, "rnn_tanh": layers.rnn,
     "mse_loss": lambda x, y, way=1: layers.loss((x - y) ** 2, way),

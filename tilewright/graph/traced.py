@@ -283,6 +283,15 @@ def reduced(combine: Combine, x: Traced, axis: Any, keepdims: bool = False) -> T
     whole = combine in ("add", "mul") and not x.dtype.is_float
     dtype = dtypes.i32 if whole and x.dtype.itemsize < 4 else x.dtype
     x = x.astype(dtype)
+    if combine in ("add", "mul") and any(x.extents[a].number == 0 for a in axes):
+        extents = [x.extents[i] for i in kept]
+        none = float(combine == "mul") if dtype.is_float else affine(int(combine == "mul"))
+        made = x.recorder.add("copy", [none], extents, range(len(kept)), dtype, name=names[combine])
+        return (
+            made.reshape([1 if i in axes else e for i, e in enumerate(x.extents)])
+            if keepdims
+            else made
+        )
     result = x.recorder.add(
         "copy", [x.at(at)], x.extents, kept, dtype, combine=combine, name=names[combine]
     )

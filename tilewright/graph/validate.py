@@ -357,6 +357,8 @@ def _outside(entry: Entry, extent: Affine, axes: Sequence[Axis]) -> int | None:
     """An element that the entry reaches outside of its dimension; None where none is known."""
     if extent.number is None or isinstance(entry, Gather):
         return None
+    if any(axis.extent.number == 0 for axis in axes):  # no iteration reaches anything
+        return None
     start = entry.at if isinstance(entry, Index) else entry.start
     size = 1 if isinstance(entry, Index) else entry.size.number
     low = high = start.constant

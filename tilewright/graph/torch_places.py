@@ -1,0 +1,350 @@
+"""Ops of torch by places: what is put in order, what goes where numbers tell, what lies between elements.
+
+None waits for another: an element finds out who goes before it, or who comes to it, by a look at all that might.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError
+from tilewright.graph import arrange, composed
+from tilewright.graph import functions as f
+from tilewright.graph.traced import Traced, elementwise, reduced, where
+
+MOST_RANKED = 1024
+"""Elements along a dimension that are put in order."""
+
+# In order -------------------------------------------------------------------------------------------------------------
+
+
+def _and(one: Any, two: Any) -> Traced:
+    return elementwise("bitwise_and", one, two)
+
+
+def largest(
+    x: Traced, count: int, dim: int = -1, largest: bool = True, *_: Any
+) -> tuple[Traced, Traced]:
+    """The `count` largest along a dimension in order, and where they are: an element's rank is how many go before it.
+
+    Of equal ones that goes before which comes first. NaN is larger than any number.
+    """
+    rows = arrange.moveaxis(x, dim, -1)
+    size = rows.extents[-1].number
+    if size is None or size > MOST_RANKED:
+        raise CompileError(
+            f"the {count} largest of {rows.extents[-1]}, each of which is compared with each",
+            rule=f"{MOST_RANKED} elements at most",
+        )
+    one, two = rows[..., :, None], rows[..., None, :]
+    ahead = elementwise("gt" if largest else "lt", two, one)
+    equal, at = elementwise("eq", two, one), composed.counted(rows, [size], 0)
+    if x.dtype.is_float:
+        more, less = (two, one) if largest else (one, two)
+        ahead = elementwise("bitwise_or", ahead, _and(more != more, less == less))
+        equal = elementwise("bitwise_or", equal, _and(one != one, two != two))
+    equal = _and(equal, at[None, :] < at[:, None])
+    rank = elementwise("bitwise_or", ahead, equal).sum(-1)
+    chosen = rank[..., None, :] == composed.counted(rows, [count], 0)[:, None]
+    values = reduced("add", where(chosen, two, 0), -1).astype(x.dtype)
+    places = where(chosen, at, 0).sum(-1)
+    return arrange.moveaxis(values, -1, dim), arrange.moveaxis(places, -1, dim)
+
+
+def _sorted(x: Traced, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Traced, Traced]:
+    return largest(x, x.shape[dim], dim, descending)
+
+
+def _smallest(x: Traced, rank: int, dim: int = -1, keep: bool = False) -> tuple[Traced, ...]:
+    """The element of a rank along a dimension, from 1 on, and where it is."""
+    at = (*[slice(None)] * (dim % x.ndim), slice(rank - 1, rank) if keep else rank - 1)
+    return tuple(y[at] for y in largest(x, rank, dim, False))
+
+
+def _extreme(kind: str) -> Callable[..., Any]:
+    """The largest of all elements, of two arrays, or along a dimension with where it is first."""
+    place: Any = np.argmax if kind == "max" else np.argmin
+
+    def apply(x: Traced, dim: Any = None, keep: bool = False) -> Any:
+        if isinstance(dim, Traced):
+            return elementwise(kind, x, dim)
+        value = x.max(dim, keep) if kind == "max" else x.min(dim, keep)
+        return value if dim is None else (value, place(x, dim, keepdims=keep))
+
+    return apply
+
+
+# Where numbers tell ---------------------------------------------------------------------------------------------------
+
+
+def _last(like: Traced, size: Any, ids: Traced) -> Traced:
+    """For each of so many places the last of the indices [..., n] that names it; -1 where none does."""
+    at = composed.counted(like, [ids.extents[-1]], 0)
+    named = ids[..., None, :] == composed.counted(like, [size], 0)[:, None]
+    return where(named, at, -1).max(-1)
+
+
+def index_add(x: Traced, dim: int, ids: Traced, y: Traced, *, alpha: Any = 1) -> Traced:
+    """`y` added to what the indices name along a dimension."""
+    moved = arrange.moveaxis(y, dim, 0)
+    return x + arrange.moveaxis(f.scatter_add(x.shape[dim], ids, moved), 0, dim) * alpha
+
+
+def _index_copy(x: Traced, dim: int, ids: Traced, y: Traced) -> Traced:
+    dim %= x.ndim
+    last = _last(x, x.extents[dim], ids)
+    found = (last >= 0).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
+    return where(found, f.take(y, elementwise("max", last, 0), dim), x)
+
+
+def _index_put(x: Traced, keys: Sequence[Any], y: Traced, accumulate: bool = False) -> Traced:
+    named = [i for i, k in enumerate(keys) if k is not None]
+    dim, ids = named[0], keys[named[0]]
+    if ids.dtype.is_bool and y.ndim == 0 and len(keys) == 1 and not accumulate:
+        return where(ids.reshape([*ids.extents, *[1] * (x.ndim - ids.ndim)]), y, x)
+    if len(named) > 1 or not ids.dtype.is_integer:
+        raise CompileError("elements by several arrays of indices, or by a mask, are written")
+    wanted = [*x.extents[:dim], *ids.extents, *x.extents[dim + 1 :]]
+    y = arrange.broadcast_to(y, wanted)
+    y = y.reshape([*x.extents[:dim], -1, *x.extents[dim + 1 :]])
+    ids = ids.reshape(-1)
+    return index_add(x, dim, ids, y) if accumulate else _index_copy(x, dim, ids, y)
+
+
+def _rows(x: Traced, dim: int, ids: Traced, y: Any) -> tuple[Any, ...]:
+    """With the dimension last, and as much of `y` as there are indices."""
+    if any(
+        a != b
+        for d, (a, b) in enumerate(zip(x.extents, ids.extents, strict=True))
+        if d != dim % x.ndim
+    ):
+        raise CompileError("a scatter to some of the rows", rule="indices for all other dimensions")
+    if isinstance(y, Traced) and y.ndim:
+        y = y[tuple(slice(0, e) for e in ids.extents)]
+        y = arrange.moveaxis(y, dim, -1)
+    return arrange.moveaxis(x, dim, -1), arrange.moveaxis(ids, dim, -1), y
+
+
+def _scatter(x: Traced, dim: int, ids: Traced, y: Any, **more: Any) -> Traced:
+    if more:
+        raise CompileError("a scatter with reduce", hint="scatter_reduce")
+    x, ids, y = _rows(x, dim, ids, y)
+    last = _last(x, x.extents[-1], ids)
+    if isinstance(y, Traced) and y.ndim:
+        y = composed.along(y.copied(), elementwise("max", last, 0), -1)
+    return arrange.moveaxis(where(last >= 0, y, x), -1, dim)
+
+
+def _scatter_add(x: Traced, dim: int, ids: Traced, y: Traced) -> Traced:
+    y = y[tuple(slice(0, e) for e in ids.extents)]
+    place, size = None, 1
+    for d, extent in enumerate(x.shape):
+        at = ids if d == dim % x.ndim else f.indices(ids, d).astype(dtypes.i64)
+        place, size = at if place is None else place * extent + at, size * extent
+    if place is None:
+        raise CompileError("a scatter to an array without dimensions")
+    return x + f.scatter_add(size, place.reshape(-1), y.reshape(-1)).reshape(x.extents)
+
+
+_NEUTRAL: Final = {"sum": 0, "mean": 0, "prod": 1, "amax": -inf, "amin": inf}
+
+
+def _scatter_reduce(
+    x: Traced, dim: int, ids: Traced, y: Traced, reduce: str, *, include_self: bool = True
+) -> Traced:
+    if not x.dtype.is_float:
+        raise CompileError(f"a scatter of {x.dtype} with reduce {reduce!r}")
+    x, ids, y = _rows(x, dim, ids, y)
+    named = ids[..., None, :] == composed.counted(x, [x.extents[-1]], 0)[:, None]
+    each = where(named, y[..., None, :], float(_NEUTRAL[reduce]))
+    count = where(named, 1.0, 0.0).astype(x.dtype).sum(-1)
+    kind = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    made = reduced(kind, each, -1)  # pyright: ignore[reportArgumentType]
+    if include_self:
+        made, count = elementwise(kind, made, x), count + (reduce == "mean")
+    made = made / elementwise("max", count, 1.0) if reduce == "mean" else made
+    return arrange.moveaxis(made if include_self else where(count > 0.0, made, x), -1, dim)
+
+
+def _put_slice(
+    x: Traced, y: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Traced:
+    if step != 1:
+        raise CompileError("a slice with a step is written")
+    before, extent = (slice(None),) * (dim % x.ndim), x.shape[dim]
+    start, end = start or 0, extent if end is None else min(end, extent)
+    start, end = (e + extent if e < 0 else e for e in (start, end))
+    parts = [x[(*before, slice(0, start))], y, x[(*before, slice(end, extent))]]
+    return arrange.concatenate([p for p in parts if p.extents[dim].number != 0], dim)
+
+
+def _bags(
+    table: Traced, ids: Traced, offsets: Traced, _: Any = False, mode: int = 0, __: Any = False,
+    weights: Any = None, last: bool = False, padding: int = -1,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Sums or means of rows of a table, one for each run of indices that begins at an offset."""
+    if mode > 1 or padding not in (-1, None):
+        raise CompileError("bags of an embedding with mode 'max' or with an index of padding")
+    starts = offsets[: offsets.extents[0] - 1] if last else offsets
+    at = composed.counted(table, ids.extents, 0)
+    ends = arrange.concatenate(
+        [starts[1:], arrange.full_like(offsets, ids.extents[0], (1,), offsets.dtype)]
+    )
+    inside = _and(at[None] >= starts[:, None], at[None] < ends[:, None])
+    each = where(inside, 1.0 if weights is None else weights, 0.0).astype(table.dtype)
+    if mode == 1:
+        each = each / elementwise("max", each.sum(-1, True), 1.0)
+    return f.matmul(each, f.take(table, ids)), None, None, None
+
+
+# Between elements -----------------------------------------------------------------------------------------------------
+
+
+def _multiplied(x: Traced, weights: Callable[..., Traced], *each: Sequence[Any]) -> Traced:
+    """Products along the last dimensions with a matrix for each, which ``weights(to, own, old, new, ...)`` makes of the
+    numbers of its rows (new elements) and columns (old ones)."""
+    for axis, (old, new, *more) in enumerate(zip(*each, strict=True), x.ndim - len(each[0])):
+        to, own = (composed.counted(x, [new, old], n).astype(x.dtype) for n in (0, 1))
+        weight = weights(to, own, old, new, *more)
+        x = arrange.moveaxis(f.matmul(arrange.moveaxis(x, axis, -1), weight.T), -1, axis)
+    return x
+
+
+def _sizes(x: Traced, size: Any, given: Sequence[Any]) -> tuple[Any, Any, list[float]]:
+    """Old and new extents of the dimensions after the second, and from one new element to the next. `given`: by how
+    much each grows, in one list or none, where that, and not `size`, tells where elements lie."""
+    extents = x.shape[2:]
+    listed = (each if isinstance(each, (list, tuple)) else [each] for each in given)
+    factors = [s for each in listed for s in each if s is not None]
+    wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=True)]
+    apart = [1 / s for s in factors] or [e / n for e, n in zip(extents, wanted, strict=True)]
+    return extents, wanted, apart
+
+
+def _place(to: Traced, old: int, new: int, step: float, corners: bool) -> Traced:
+    return to * ((old - 1) / max(1, new - 1)) if corners else (to + 0.5) * step - 0.5
+
+
+def _linear(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
+    """Between the two elements that are nearest, along each of the last dimensions."""
+
+    def weights(to: Traced, own: Traced, old: int, new: int, step: float) -> Traced:
+        place = _place(to, old, new, step, corners).clip(0.0, float(old - 1))
+        return elementwise("max", 1.0 - np.absolute(place - own), 0.0)
+
+    return _multiplied(x, weights, *_sizes(x, size, given))
+
+
+def _cubic(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
+    """Between four elements; those beyond the ends are the last ones (Keys' kernel with a = -3/4)."""
+
+    def weights(to: Traced, own: Traced, old: int, new: int, step: float) -> Traced:
+        place, total = _place(to, old, new, step, corners), None
+        first = np.floor(place) - 1.0
+        for tap in range(4):
+            at = first + float(tap)
+            d = np.absolute(place - at)
+            near = (1.25 * d - 2.25) * d * d + 1.0
+            far = ((-0.75 * d + 3.75) * d - 6.0) * d + 3.0
+            each = where(at.clip(0.0, float(old - 1)) == own, where(d <= 1.0, near, far), 0.0)
+            total = each if total is None else total + each
+        assert total is not None
+        return total
+
+    return _multiplied(x, weights, *_sizes(x, size, given))
+
+
+def nearest(x: Traced, size: Any, *given: Any, exact: bool = False) -> Traced:
+    """The nearest element, or the one before (not `exact`); as often as it stands there, where that is whole."""
+    extents, wanted, _ = _sizes(x, size, given)
+    for axis, (old, new) in enumerate(zip(extents, wanted, strict=True), 2):
+        if not isinstance(old, int) or not isinstance(new, int):
+            raise CompileError(f"{new} elements of {old}: the extents are numbers")
+        if new % old == 0:
+            x = arrange.repeat(x, new // old, axis)
+        else:
+            to = composed.counted(x, [new], 0)
+            place = (to * 2 + 1) * old // (2 * new) if exact else to * old // new
+            x = f.take(x, place, axis)
+    return x
+
+
+def adaptive_mean(x: Traced, size: Any) -> Traced:
+    """The mean of as many parts of the last dimensions, which may share elements at their ends."""
+    extents = x.shape[-len(size) :]
+    wanted = [old if new is None else new for new, old in zip(size, extents, strict=True)]
+    if all(n == 1 for n in wanted):
+        return x.mean(tuple(range(-len(wanted), 0)), True)
+    if not all(isinstance(e, int) for e in extents):
+        raise CompileError(
+            f"the mean of {wanted} parts of {list(extents)}: the extents are numbers"
+        )
+
+    def weights(to: Traced, own: Traced, old: int, new: int) -> Traced:
+        first = np.floor((to * float(old) + 0.5) * (1 / new))
+        end = np.ceil(((to + 1.0) * float(old) - 0.5) * (1 / new))
+        inside = where(own >= first, where(own < end, 1.0, 0.0), 0.0).astype(x.dtype)
+        return inside / inside.sum(-1, True)
+
+    return _multiplied(x, weights, extents, wanted)
+
+
+def _grid_sample(x: Traced, grid: Traced, mode: int, padding: int, corners: bool) -> Traced:
+    """[batch, channels, rows, columns] at places [batch, ..., 2] from -1 to 1, columns first."""
+    if x.ndim != 4 or mode > 1 or padding > 1:
+        raise CompileError("samples of a volume, bicubic ones, or with padding by reflection")
+    b, c, h, w = x.shape
+    places: list[Traced] = []
+    for i, extent in enumerate((w, h)):
+        at = (
+            (grid[..., i] + 1.0) * ((extent - 1) / 2)
+            if corners
+            else ((grid[..., i] + 1.0) * extent - 1.0) * 0.5
+        )
+        places.append(at.clip(0.0, float(extent - 1)) if padding else at)
+    rows, columns = grid.shape[1:3]
+    flat = x.reshape(b, c, h * w)
+    total: Any = None
+    for dy, dx in [(0, 0)] if mode else [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        weight: Any = None
+        index: Any = None
+        for at, d, extent in ((places[1], dy, h), (places[0], dx, w)):
+            near = np.rint(at) if mode else np.floor(at) + float(d)
+            inside = _and(near >= 0.0, near < float(extent))
+            each = (
+                where(inside, 1.0, 0.0)
+                if mode
+                else where(inside, 1.0 - np.absolute(at - near), 0.0)
+            )
+            weight = each if weight is None else weight * each
+            whole = near.clip(0.0, float(extent - 1)).astype(dtypes.i64)
+            index = whole if index is None else index * extent + whole
+        ids = arrange.broadcast_to(index.reshape(b, 1, rows * columns), (b, c, rows * columns))
+        seen = composed.along(flat, ids.copied(), 2).reshape(b, c, rows, columns) * weight[:, None]
+        total = seen if total is None else total + seen
+    return total
+
+
+OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    "topk": largest, "sort": _sorted, "argsort": lambda x, *a, **k: _sorted(x, *a, **k)[1], "kthvalue": _smallest,
+    "median": lambda x, dim=None, keep=False: _smallest(x.reshape(-1), (x.reshape(-1).shape[0] + 1) // 2)[0]
+    if dim is None else _smallest(x, (x.shape[dim] + 1) // 2, dim, keep),
+    "max": _extreme("max"), "min": _extreme("min"),
+    "index_add": index_add, "index_copy": _index_copy, "index_put": _index_put, "scatter": _scatter,
+    "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "slice_scatter": _put_slice,
+    "select_scatter": lambda x, y, dim, at: _put_slice(
+        x, y[(*[slice(None)] * (dim % x.ndim), None)], dim, at % x.shape[dim], at % x.shape[dim] + 1),
+    "embedding_bag": _bags,
+    **dict.fromkeys(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), _linear),
+    "upsample_bicubic2d": _cubic, "upsample_nearest1d": nearest, "upsample_nearest2d": nearest,
+    "upsample_nearest3d": nearest, "grid_sampler": _grid_sample, "grid_sampler_2d": _grid_sample,
+    **dict.fromkeys(("_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
+                    lambda x, size, *given: nearest(x, size, *given, exact=True)),
+    "adaptive_avg_pool1d": adaptive_mean, "adaptive_avg_pool2d": adaptive_mean, "adaptive_avg_pool3d": adaptive_mean,
+}  # fmt: skip
+"""What such an op does, by its name without the overload."""
