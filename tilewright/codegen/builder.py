@@ -29,7 +29,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.made_constants import Constants, index
 from tilewright.dialects import mach
-from tilewright.dialects.folding import Idx, Kind
+from tilewright.dialects.folding import Idx, Kind, Made
 from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import combining
@@ -37,8 +37,6 @@ from tilewright.dialects.upstream.vector import ShapeCastOp
 
 _SHARED = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.DivSIOp)
 """What stands once in a block for every target: more would live longer in registers of a GPU."""
-Made = Sequence[SSAValue] | None
-"""What one side of a branch gives."""
 
 
 @dataclass

@@ -13,6 +13,8 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 Idx = int | SSAValue
+Made = Sequence[SSAValue] | None
+"""What one side of a branch gives."""
 Kind = (
     type[arith.AddiOp | arith.SubiOp | arith.MuliOp]
     | type[arith.DivSIOp | arith.DivUIOp | arith.RemUIOp]

@@ -10,15 +10,12 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, unsupported
-from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.folding import Folding, Kind, Made
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
-
-Made = Sequence[SSAValue] | None
-"""What one side of a branch gives."""
 
 
 def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:

@@ -18,8 +18,8 @@ import numpy as np
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Made
 from tilewright.dialects import xegpu
+from tilewright.dialects.folding import Made
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.views import moved
