@@ -63,34 +63,21 @@ def sign_mask(o: Lanes, e: Element, x: str, how: str) -> str:
     return o.bitcast(integer, o.op(how, integer, o.bitcast(t, x, integer), text), t)
 
 
-@prints("arith.negf")
-def print_negf(p: Printer, op: Operation) -> None:
-    flags = fast_flags(op)
+@prints("arith.negf", "math.absf")
+def print_sign(p: Printer, op: Operation) -> None:
+    flips, flags = op.name == "arith.negf", flag_text(fast_flags(op))
 
-    def negate(o: Lanes, e: Element, x: list[str]) -> str:
-        if e.llvm in ("float", "double", "half"):
-            return p.emit(f"fneg{flag_text(flags)} {o.type(e.llvm)} {x[0]}")
-        return sign_mask(o, e, x[0], "xor")
+    def signed(o: Lanes, e: Element, x: list[str]) -> str:
+        if e.llvm not in ("float", "double", "half"):
+            return sign_mask(o, e, x[0], "xor" if flips else "and")
+        if flips:
+            return p.emit(f"fneg{flags} {o.type(e.llvm)} {x[0]}")
+        return o.intrinsic("fabs", e.llvm, x[0])
 
-    elementwise(p, op, negate)
-
-
-@prints("math.absf")
-def print_absf(p: Printer, op: Operation) -> None:
-    def absolute(o: Lanes, e: Element, x: list[str]) -> str:
-        if e.llvm in ("float", "double", "half"):
-            return o.intrinsic("fabs", e.llvm, x[0])
-        return sign_mask(o, e, x[0], "and")
-
-    elementwise(p, op, absolute)
+    elementwise(p, op, signed)
 
 
-_FLOAT_MINMAX = {
-    "arith.maximumf": "maximum",
-    "arith.minimumf": "minimum",
-    "arith.maxnumf": "maxnum",
-    "arith.minnumf": "minnum",
-}
+_FLOAT_MINMAX = {f"arith.{name}f": name for name in ("maximum", "minimum", "maxnum", "minnum")}
 
 
 @prints(*_FLOAT_MINMAX)
