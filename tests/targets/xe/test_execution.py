@@ -382,6 +382,33 @@ def test_numbers_of_8_bits() -> None:
     np.testing.assert_array_equal(y, [-1.75, 0.5])
 
 
+@tw.kernel
+def two_results(X, Y, Z):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 16)))
+    tw.store_tile(x + 1, tw.init_tile(Y, [0, 0], (8, 16)))
+    y = tw.load_tile(tw.init_tile(X, [0, 0], (8, 16)))
+    tw.store_tile(y * 2, tw.init_tile(Z, [0, 0], (8, 16)))
+
+
+@pytest.mark.usefixtures("device")
+def test_arrays_in_one_memory(rng: np.random.Generator) -> None:
+    """The device has copies: of columns in turn each brings its own back, an array that is given twice is one, and a
+    store into a part of another is told, which the other would not have seen."""
+    run = two_results.options(target="xe-pvc")[1]
+    x = rng.standard_normal((8, 16)).astype(np.float32)
+    both = np.full((8, 32), np.nan, np.float32)
+    run(x, both[:, ::2], both[:, 1::2])
+    np.testing.assert_array_equal(both[:, ::2], x + 1)
+    np.testing.assert_array_equal(both[:, 1::2], x * 2)
+    one = x.copy()
+    run(one, one, both[:, ::2])
+    np.testing.assert_array_equal(one, x + 1)
+    np.testing.assert_array_equal(both[:, ::2], (x + 1) * 2)
+    rows = rng.standard_normal((9, 16)).astype(np.float32)
+    with pytest.raises(LaunchError, match="argument 1 is written where it overlaps argument 0"):
+        run(rows[:8], rows[1:], both[:, ::2])
+
+
 def test_a_dead_runtime_is_named() -> None:
     assert opencl._of_what(-6) == "(SIGABRT)"  # pyright: ignore[reportPrivateUsage]
     assert opencl._of_what(3) == "(status 3)"  # pyright: ignore[reportPrivateUsage]

@@ -137,7 +137,7 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
             here.built.add(key)
         given: list[dict[str, Any]] = []
         blobs: list[bytes] = []
-        places: list[tuple[int, int]] = []
+        arrays: list[ArrayArg] = []
         for plan, arg in zip(meta["arguments"], args, strict=True):
             if plan["kind"] == "scalar":
                 given.append({"kind": "scalar", "type": plan["type"], "value": _number(arg, plan)})
@@ -156,33 +156,66 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
                     f"a matrix of {' x '.join(map(str, arg.shape[-2:]))} elements is beyond what block messages reach",
                     rule=f"up to {EXTENT} rows and columns",
                 )
-            data = ctypes.string_at(low, size) if size else b""
+            place = arg.pointer, low, size
+            same = (n for n, a in enumerate(arrays) if (a.pointer, *_bytes_of(a)) == place)
             given.append(
                 {
                     "kind": "array",
+                    "same": next(same, len(arrays)),
                     "start": arg.pointer - low,
                     "numbers": [_of_array(arg, what) for what in plan["numbers"]],
-                    "stored": not arg.readonly,
                 }
             )
-            if not arg.readonly:
-                places.append((low, size))
-            blobs.append(data)
+            arrays.append(arg)
+            blobs.append(ctypes.string_at(low, size) if size else b"")
         assertions = meta["assertions"]
         if assertions:
-            given.append({"kind": "array", "start": 0, "numbers": [], "stored": True})
+            held = {"same": len(arrays), "start": 0, "numbers": []}
+            given.append({"kind": "array", **held})
             blobs.append(HELD.to_bytes(4, "little") * len(assertions))
         lanes = meta["subgroups"] * meta["lanes"]
         request = {"key": key, "grid": list(grid), "lanes": lanes, "args": given}
         _, back = here.done("run", {**request, "name": meta["name"]}, *blobs)
     told = back.pop() if assertions else b""
-    for (low, size), data in zip(places, back, strict=True):
-        ctypes.memmove(low, data, size)
+    _write_back(arrays, blobs, back)
     if assertions:
         words = np.frombuffer(told, np.uint32).tolist()
         error = failed(assertions, words, grid, meta["subgroups"], meta["whole"])
         if error is not None:
             raise error
+
+
+def _write_back(arrays: Sequence[ArrayArg], given: Sequence[bytes], back: Sequence[bytes]) -> None:
+    """Writes what has changed: between the elements of one array may lie those of another. LaunchError where one wrote
+    an element of another, of which the kernel had a copy of its own."""
+    changes = [np.frombuffer(a, np.uint8) for a in back]
+    for n, (arg, old, new) in enumerate(zip(arrays, given, changes, strict=False)):
+        low, size = _bytes_of(arg)
+        at = np.flatnonzero(np.frombuffer(old, np.uint8) != new[:size])
+        if not at.size:
+            continue
+        for m, other in enumerate(arrays):
+            first, length = _bytes_of(other)
+            if (first, length, other.pointer) == (low, size, arg.pointer):
+                continue
+            inside = at[(at + low >= first) & (at + low < first + length)] + low - first
+            if inside.size and _elements(other)[inside].any():
+                raise LaunchError(
+                    f"argument {n} is written where it overlaps argument {m}, of which the device has a copy",
+                    hint="pass arrays that do not overlap, or one array and offsets into it",
+                )
+        merged = np.frombuffer(ctypes.string_at(low, size), np.uint8).copy()
+        merged[at] = new[at]
+        ctypes.memmove(low, merged.tobytes(), size)
+
+
+def _elements(arg: ArrayArg) -> np.ndarray[Any, Any]:
+    """Of the bytes that an array covers, which are of its elements."""
+    low, size = _bytes_of(arg)
+    found, width = np.zeros(size, np.bool_), arg.dtype.itemsize
+    steps = [*(stride * width for stride in arg.strides), 1]
+    np.ndarray((*arg.shape, width), np.bool_, found, arg.pointer - low, steps)[...] = True
+    return found
 
 
 def _number(value: Any, plan: dict[str, Any]) -> str:

@@ -113,11 +113,17 @@ class OpenCLDevice:
         guards: list[tuple[int, Any, int]] = []
         guard = np.full(GUARD if self.kind == "cpu" else 0, MARK, np.uint8)
         blob = iter(blobs)
+        parts: list[Any] = []
         for position, arg in enumerate(request["args"]):
             if arg["kind"] == "scalar":
                 values.append(np.frombuffer(bytes.fromhex(arg["value"]), np.uint8))
                 continue
             data = np.frombuffer(next(blob) or bytes(64), np.uint8)
+            if arg["same"] < len(parts):  # an array that is given twice
+                parts.append(parts[arg["same"]])
+                buffers.append(buffers[arg["same"]])
+                values += [parts[-1], *(np.int64(n) for n in arg["numbers"])]
+                continue
             # With negative strides the first element is not the lowest address: the kernel gets a part of the
             # buffer that begins there, and such parts begin at aligned offsets.
             align = self.device.mem_base_addr_align // 8
@@ -125,12 +131,12 @@ class OpenCLDevice:
             held = np.concatenate([np.zeros(pad, np.uint8), data, guard])
             buffer = cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=held)
             start = pad + arg["start"]
-            values.append(buffer.get_sub_region(start, len(held) - start) if start else buffer)
+            parts.append(buffer.get_sub_region(start, len(held) - start) if start else buffer)
+            values.append(parts[-1])
             values += [np.int64(n) for n in arg["numbers"]]
             end = pad + len(data)
             guards.append((position, buffer, end))
-            if arg["stored"]:
-                buffers.append((buffer, held[:end], pad))
+            buffers.append((buffer, held[:end], pad))
         for i, value in enumerate(values):
             kernel.set_arg(i, value)
         lanes = request["lanes"]
