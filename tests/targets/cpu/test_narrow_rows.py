@@ -110,6 +110,31 @@ def test_extremes_of_rows_keep_nan_wherever_it_stands(
     assert not np.signbit(most[160, 0]) and np.signbit(least[161, 0])
 
 
+@tw.kernel
+def weighted(X: Any, W: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 1024):
+    """Sums in which elements of odd and even number count differently."""
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN))).to(tw.f32)
+    w = tw.load_tile(tw.init_tile(W, [0], (1, BN))).to(tw.f32)
+    j = tw.arange(0, BN, axis=1, shape=(1, BN))
+    y = tw.where(j % 3 == 0, x * w, x * x) * j.to(tw.f32)
+    tw.store_tile(tw.sum(y, 1), tw.init_tile(Y, [m, 0], (BM, 1)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@NARROW
+def test_sums_in_whatever_order_count_each_element_as_itself(
+    rng: np.random.Generator, dtype: Any, level: str
+) -> None:
+    for columns in (1024, 1000, 67):
+        x, w = (rng.integers(-9, 9, s).astype(dtype) for s in ((50, columns), columns))
+        y = np.full((50, 1), np.nan, np.float32)
+        weighted.options(target="cpu", machine=level)[13](x, w, y)
+        wide, j = x.astype(np.float64), np.arange(columns)
+        want = np.where(j % 3 == 0, wide * w.astype(np.float64), wide * wide) * j
+        np.testing.assert_allclose(y[:, 0], want.sum(1), rtol=1e-5, atol=1)
+
+
 def test_nothing_is_widened_for_extremes_nor_rounded_in_sums_of_products() -> None:
     x, y = np.zeros((4, 256), BF16), np.zeros((4, 1), np.float32)
     code = extremes.options(target="cpu").compile(x, y, y.copy()).ir["mach"]
@@ -117,12 +142,14 @@ def test_nothing_is_widened_for_extremes_nor_rounded_in_sums_of_products() -> No
     norm = import_module("tilewright.ops.norm").norm_rows
     for fast, products in ((True, 0), (False, 1)):
         k = norm.options(target="cpu", machine="avx512", fastmath=fast)
-        text = k.compile(x, None, None, x.copy(), 1e-6, False, 4, 256).asm["asm"]
+        text = k.compile(x, None, None, x.copy(), 1e-6, False, 4, 4096).asm["asm"]
         loops = re.findall(r"^(\.LBB\w+):\n((?:\t.*\n)*?\tj\w+\t\1\n)", text, re.M)
         sums = [
             body for _, body in loops if re.search(r"vf?m?add\d*ps", body) and "vmovnt" not in body
         ]
         assert sums and all(("vmulps" in body) == products for body in sums)
+        main = [body for body in sums if "%k" not in body and "vpslld" in body]
+        assert main and not any("vpmovzxwd" in body for body in main)
 
 
 @tw.kernel

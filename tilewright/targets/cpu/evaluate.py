@@ -18,10 +18,10 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IntegerType, VectorType, i1
+from xdsl.dialects.builtin import IntegerType, VectorType, bf16, f32, i1, i32
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx, index, lane_type
+from tilewright.codegen.builder import Builder, Idx, index, lane_type, vec
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -46,7 +46,9 @@ NEAR_BYTES = 16 << 10
 class Position:
     """`lanes` elements from `[row, col]` on, along `axis` (0 down a column, 1 along a row).
 
-    `inside`: every element is known to lie inside every base matrix that is read, so no load needs a mask.
+    `inside`: every element is known to lie inside every base matrix that is read, so no load needs a mask. `pairs`:
+    first those with an even number, then the others, where the order is all the same, as in a sum: bf16 is widened so
+    by one operation, where it lies.
     """
 
     row: Idx
@@ -54,6 +56,7 @@ class Position:
     axis: int = 1
     lanes: int = 1
     inside: bool = False
+    pairs: bool = False
 
     def lane(self, b: Builder, i: int) -> Position:
         """One element of it."""
@@ -187,7 +190,7 @@ class Evaluator:
         if cols == 1 and place.col != 0 and place.axis == 0:
             place = replace(place, col=0)
         if place.axis == 1 and self.same_along_row(value):
-            place = replace(place, col=0, inside=False)
+            place = replace(place, col=0, inside=False, pairs=False)
         key = (value, place)
         for memo in reversed(self._memo):
             found = memo.get(key)
@@ -205,7 +208,29 @@ class Evaluator:
             raise AssertionError(f"scalar {value} was not lowered before its use")
         return found
 
+    def in_pairs(self, value: SSAValue, place: Position) -> SSAValue | None:
+        """A value in the order of pairs, put into it; None where what it is computed from stands so."""
+        op, b = value.owner, self.b
+        assert isinstance(op, Operation)
+        kept = value in self.values.buffers or value in self.values.registers
+        if not kept and is_elementwise(op) and evaluates.of(op.name) is None:
+            types = [element_of(v.type) for v in (*op.operands, *op.results)]
+            if not isinstance(op, arith.ExtFOp) or types != [bf16, f32]:
+                return None
+            source = self.at(op.input, replace(place, pairs=False))
+            words = vec(i32, place.lanes // 2)
+            word = b.value(vector.BitcastOp(source, words))
+            low = b.value(arith.ShLIOp(word, b.constant(words, 16)))
+            high = b.value(arith.AndIOp(word, b.constant(words, -1 << 16)))
+            wide = vec(f32, place.lanes // 2)
+            low, high = (b.value(arith.BitcastOp(each, wide)) for each in (low, high))
+            return b.shuffle(low, high, range(place.lanes))
+        found = self.at(value, replace(place, pairs=False))
+        return b.shuffle(found, found, [*range(0, place.lanes, 2), *range(1, place.lanes, 2)])
+
     def _emit(self, value: SSAValue, place: Position) -> SSAValue:
+        if place.pairs and (found := self.in_pairs(value, place)) is not None:
+            return found
         buffer = self.values.buffers.get(value)
         if buffer is not None:
             return self.read(buffer, place)

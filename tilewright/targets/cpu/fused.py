@@ -294,8 +294,9 @@ class FusedEmitter(FusedPlanner):
             )
             for r in reductions
         ]
-        unroll = self.unroll(roots, lanes)
-        return Sweep(roots, row, lanes, unroll, accumulators, ahead, self.e.values.buffers, past)
+        buffers, unroll = self.e.values.buffers, self.unroll(roots, lanes)
+        pairs = registers == 2 and self.pairs(roots)
+        return Sweep(roots, row, lanes, unroll, accumulators, ahead, buffers, past, pairs=pairs)
 
     def unroll(self, roots: Sequence[Root], lanes: int) -> int:
         """Vectors per step of a loop over columns: four registers where they are summed, which takes its time."""

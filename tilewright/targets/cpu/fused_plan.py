@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import AnyFloat, IndexType, UnrealizedConversionCastOp, VectorType
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    UnrealizedConversionCastOp,
+    VectorType,
+    bf16,
+    f32,
+)
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -28,6 +35,7 @@ from tilewright.targets.cpu.reductions import narrow_extreme
 from tilewright.uarch.cpu import Caches
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
+LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
 CHEAP = (
     arith.ConstantOp,
     vector.BroadcastOp,
@@ -37,7 +45,7 @@ CHEAP = (
 )
 CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
 
-SINGLE = (arith.AddfOp, arith.SubfOp, arith.MulfOp)
+SINGLE = (arith.AddfOp, arith.SubfOp, arith.MulfOp, arith.SelectOp)
 AGAIN = 4
 """Instructions beyond which a value waits: to write and to read it takes three, and room in the first cache."""
 NEAR_BYTES = 8 << 10
@@ -247,11 +255,12 @@ class FusedPlanner:
         elif isinstance(op, CHEAP + CASTS) or op.name in ("vector.step", "vector.shape_cast"):
             own = 0
         elif isinstance(op, SINGLE) and rows_cols(value.type)[0] > 1 and not self.near(value):
-            own = 1
+            # Of what is chosen by position there is nothing left between edges, where a mask's own ops cost too much.
+            own = 0 if isinstance(op, arith.SelectOp) else 1
         else:
             return inf
         wide = [v for v in op.operands if isinstance(v.type, VectorType)]
-        if own == 1:  # of a row that is one element repeated, the element waits
+        if isinstance(op, SINGLE):  # of a row that is one element repeated, the element waits
             wide = [v for v in wide if not self.e.same_along_row(v)]
         return own + sum(self.again(v) for v in wide)
 
@@ -322,6 +331,16 @@ class FusedPlanner:
         widest = max(sizes)
         lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
         return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
+
+    def pairs(self, roots: Sequence[Root]) -> bool:
+        """Do roots reduce rows of bf16, which is all that they read?"""
+        if any(r.kind != "reduce" or element_of(r.value.type) != f32 for r in roots):
+            return False
+        reached = [v for v in self.reached(roots) if not self.e.same_along_row(v)]
+        if any(v in self.e.values.buffers and rows_cols(v.type)[1] > 1 for v in reached):
+            return False
+        read = [v for v in reached if isinstance(v, OpResult) and isinstance(v.op, LOADS)]
+        return bool(read) and all(element_of(v.type) == bf16 for v in read)
 
     def accessed(self, roots: list[Root], row: Idx, width: int) -> list[tuple[Tile, Idx]]:
         """The tiles that are loaded and stored along a row, and on which of their rows."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from xdsl.dialects.builtin import f16
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx
@@ -44,6 +45,8 @@ class Sweep:
 
     reads: Sequence[Tile] = ()
     """What to fetch further along the row."""
+    pairs: bool = False
+    """May the elements of a vector stand in the order of pairs?"""
     active: SSAValue | None = None
     """Whether it has a row at all; None is always."""
 
@@ -86,7 +89,7 @@ def main_part(s: FusedEmitter, sweeps: Sequence[Sweep], start: Idx, end: Idx) ->
                 with e.scope():
                     for u in range(step // sweep.lanes):
                         col = b.plus(loop.iv, u * sweep.lanes)
-                        place = Position(sweep.row, col, 1, sweep.lanes, True)
+                        place = Position(sweep.row, col, 1, sweep.lanes, True, sweep.pairs)
                         _vector(s, sweep, [group[u % sweep.unroll] for group in each], place)
                 return [v for acc in accumulators for v in acc.values]
 
@@ -125,4 +128,10 @@ def _vector(s: FusedEmitter, sweep: Sweep, into: list[Accumulator], place: Posit
             s.finish(root, place, None)
             continue
         value, target = s.e.at(root.value, place), s.e.address(sweep.past, place)
-        s.b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
+        # Conversions to f16 give half a register each: lines are put together in the core's buffers.
+        parts = 2 if sweep.past.element == f16 and sweep.lanes * 2 == s.vector_bytes else 1
+        lanes = sweep.lanes // parts
+        for first in range(0, sweep.lanes, lanes):
+            part = s.b.shuffle(value, value, range(first, first + lanes))
+            at = s.b.ptr(target, first * itemsize(sweep.past.element))
+            s.b.op(mach.StoreOp(part, at, alignment=LINE // parts, nontemporal=True))
