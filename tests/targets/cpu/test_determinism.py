@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
+from tilewright import ops
 
 
 @tw.kernel
@@ -27,6 +28,14 @@ def test_the_number_of_threads_changes_no_bit(rng, disable):
         normed.options(**own)[38](a, y, 128)
         found.append(c.tobytes() + y.tobytes())
     assert len(set(found)) == 1 and np.isfinite(np.frombuffer(found[0], np.float32)).all()
+
+
+@pytest.mark.parametrize("m, k", [(100, 1000), (300, 600), (520, 520)])
+def test_the_choice_of_tiles_changes_no_bit(rng, m, k):
+    """Blocks of k are as deep for more threads."""
+    a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, m)))
+    found = [ops.matmul(a, b, target="cpu", num_threads=n).tobytes() for n in (1, 2, 4, 16)]
+    assert len(set(found)) == 1
 
 
 @tw.kernel

@@ -66,6 +66,8 @@ THIN_RUN, THIN_VECTORS, THIN_NEAR = 8, 4, 1 << 14
 behind them are fetched by name."""
 ALONE_SECONDS = 5e-9
 """Of a vector beyond whole groups of these, besides: nothing fetches its line."""
+DEEPER = 2
+"""A form of products whose blocks of k are deeper (see `roles`)."""
 STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
@@ -161,11 +163,15 @@ class PanelCosts:
 
     def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
-        the side that is multiplied where it lies."""
+        the side that is multiplied where it lies (0 is A), or that blocks of k are deeper."""
         return [
-            self._thin(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
+            self._form(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
             for p in products
         ]
+
+    def _form(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
+        thin = self._thin(p, kernel)
+        return DEEPER if thin is None and _by_rows(p, kernel) else thin
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
