@@ -75,7 +75,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a dtype": (lambda x: np.sum(x, axis=0, dtype=np.float64), "unexpected keyword argument 'd"),
     "an array for an index": (lambda x: x[np.array([2, 0])], "cannot be indexed by array"),
     "a list for an index": (lambda x: x[..., [2, 0]], "cannot be indexed by"),
-    "a traced power": (lambda x: x**x, "the power is a number"),
     "a comparison as a truth": (lambda x: x if x == 0 else -x, "has no truth value"),
     "an array for a number of rows": (lambda x: G.scatter_add(x, x, x), "is the number of rows"),
     "an operator": (lambda x: divmod(x, 2), "np.divmod is not traced"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.graph.partition import Group, Partition
 from tilewright.graph.repeats import folded
 from tilewright.graph.sections import schedule
 from tilewright.graph.structure import unnamed
+from tilewright.uarch.base import GENERIC
 
 
 def drawn(rng: np.random.Generator, size: int) -> dict[str, set[str]]:
@@ -317,3 +319,12 @@ def test_tiles_of_products_are_those_of_the_matrix_unit(rows: int):
             assert kernel.tiling.step[core.k] % 64 == 0
     for made in graph.compile().ahead("sm_90a"):
         assert "wgmma.mma_async" in made.asm["ptx"]
+
+
+def test_products_side_by_side_each_read_what_they_share():
+    """One loop loads it once, but from the near cache it comes to each product."""
+    one = replace(GENERIC, cores=1, product_flops=1.28e11)
+    shapes = [(333, 384), *[(384, 384)] * 3]
+    assert len(schedule(G.trace(three_products, *map(G.array, shapes)), rates=one).kernels) == 3
+    few = [(200, 96), *[(96, 96)] * 3]
+    assert len(schedule(G.trace(three_products, *map(G.array, few)), rates=one).kernels) == 1

@@ -218,8 +218,10 @@ class Costs:
                     continue
                 if core is not None:
                     if (load.access, around) in panels:
-                        # Products of one loop that take the same tile load it once.
-                        under.near[axes, tile] -= layer * item
+                        # Products of one loop that take the same tile load it once; each reads its panels from
+                        # the near cache, unless they are all in one place at once.
+                        if self.rates.asynchronous:
+                            under.near[axes, tile] -= layer * item
                         continue
                     panels.add((load.access, around))
                 times = tile if load.reduced.isdisjoint(loops) else axes
