@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import f16
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx
@@ -128,10 +127,4 @@ def _vector(s: FusedEmitter, sweep: Sweep, into: list[Accumulator], place: Posit
             s.finish(root, place, None)
             continue
         value, target = s.e.at(root.value, place), s.e.address(sweep.past, place)
-        # Conversions to f16 give half a register each: lines are put together in the core's buffers.
-        parts = 2 if sweep.past.element == f16 and sweep.lanes * 2 == s.vector_bytes else 1
-        lanes = sweep.lanes // parts
-        for first in range(0, sweep.lanes, lanes):
-            part = s.b.shuffle(value, value, range(first, first + lanes))
-            at = s.b.ptr(target, first * itemsize(sweep.past.element))
-            s.b.op(mach.StoreOp(part, at, alignment=LINE // parts, nontemporal=True))
+        s.b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
