@@ -208,7 +208,6 @@ class PanelCosts:
             found.append(("copies", again / rates.far_panels, True))
         near = min(1.0, BLOCK_BYTES / (sums + block))
         far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
-        far_sums = rates.far_panels if by_rows else far_sums  # fetched while they are added up
         added = near / rates.sums + (1 - near) / far_sums
         cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
         beside = p.a.mean * rates.row + cleared / rates.panels
@@ -247,6 +246,8 @@ class PanelCosts:
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
                 far = rates.far_panels
+                if by_rows:  # for the first rows; the next block is fetched beside the others
+                    far = min(far, rates.far_sums)
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
@@ -296,7 +297,7 @@ class PanelCosts:
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
                 if by_rows:  # and comes back for each panel of A
-                    beyond = max(0.0, 1 - STRIP_BYTES / (deep * side.extent)) * mine
+                    beyond = max(0.0, 1 - STRIP_BYTES / (2 * deep * side.extent)) * mine
                     found.append(
                         ("copies", other.mean / kernel.rows * beyond / rates.far_panels, True)
                     )
