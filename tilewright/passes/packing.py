@@ -72,8 +72,6 @@ class Panels:
     """Integers are stored with their top bit flipped."""
     pitch: int = 0
     """Panels begin anew at every multiple of it; 0: they follow one another."""
-    aligned: bool = False
-    """Blocks of k are those of the other operand: elsewhere than at their multiples panels hold all k."""
 
 
 PanelsOf = Callable[[SSAValue, SSAValue, Attribute], tuple[Panels | None, Panels | None]]
@@ -147,8 +145,6 @@ class PackingRewriter:
             wanted = replace(wanted, pitch=access.tile_type.get_shape()[1 - k_axis])
         if any(c % (wanted.pitch or 1) for c in x.terms.values()) or not x.is_nonnegative:
             return f"its tiles start neither at multiples of {wanted.lanes} nor of their own size"
-        if wanted.aligned and any(c % wanted.depth for c in k.terms.values()):
-            wanted = replace(wanted, depth=0)
         if any(c % wanted.align for c in k.terms.values()) or not k.is_nonnegative:
             return f"its ranges of k do not start at multiples of {wanted.align}"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):

@@ -49,8 +49,7 @@ def test_launches_read_what_is_kept(rng, level, dtype, form):
 
 
 def test_one_form_for_kernels_that_pack_alike(rng):
-    """Other epilogues, other threads and views share the panels, and other rows, as far as their blocks of k are
-    as deep; what they take is told."""
+    """Other epilogues, other rows, other threads and views share the panels; what they take is told."""
     b = random(rng, (300, 130), np.float32)
     kept = tw.prepack(b)
     assert tw.prepack(b) is kept and tw.prepack(b[:, :]) is kept
@@ -61,8 +60,8 @@ def test_one_form_for_kernels_that_pack_alike(rng):
                 got = ops.matmul(a, b, activation=activation, target="cpu", num_threads=threads)
                 want = a @ b if activation is None else np.maximum(a @ b, 0)
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    assert b.nbytes <= kept.nbytes < 3.5 * b.nbytes  # blocks of 256 k are padded
-    assert any(f"300x130, {n} forms" in repr(kept) for n in (1, 2))
+    assert b.nbytes <= kept.nbytes < 1.5 * b.nbytes
+    assert "300x130, 1 forms" in repr(kept)
 
 
 def test_other_elements_at_the_same_address_are_not_kept(rng):

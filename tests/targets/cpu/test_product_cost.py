@@ -234,20 +234,11 @@ def test_rows_that_do_not_run_along_k_are_turned_round():
 
 
 def test_many_rows_that_share_sets_of_a_cache_come_late():
-    """Rows of A that lie a power of two apart beside a few columns, in pairs of k; a few rows are fetched in time."""
+    """Rows of A that lie a power of two apart beside a few columns; a few rows are fetched in time."""
     few, many, apart = (
-        seconds((4096, 32, k), (m, 32), ("i16", "i16", "i32")) / k
-        for m, k in ((32, 16384), (1024, 16384), (1024, 16000))
+        seconds((4096, 32, k), (m, 32)) / k for m, k in ((32, 4096), (1024, 4096), (1024, 4095))
     )
     assert many > 1.2 * few and many > 1.1 * apart
-
-
-def test_many_rows_of_single_k_come_once():
-    """Beside all columns of a tile, wherever they lie, as long as the second cache has a block of k of these."""
-    near, apart, wide = (
-        seconds((2048, 2048, k), (2048, n)) / k for k, n in ((2000, 256), (2048, 256), (2048, 1024))
-    )
-    assert apart < 1.02 * near < 1.02 * 0.95 * wide
 
 
 def test_rows_of_b_that_few_rows_of_a_need_are_not_copied():

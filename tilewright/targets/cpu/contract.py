@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
-from tilewright.targets.cpu.amx import Turn, halved
+from tilewright.targets.cpu.amx import AMX_ROWS, Turn, halved
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
@@ -209,7 +209,6 @@ class ContractEmitter:
         rows, cols = c.shape
         axis = int(swapped)
         short = rows <= FEW_TURNS * family.mr
-        short = short or (family.by_rows and not family.tiles)
         side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, short, swapped)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         few = cols <= FEW_USES * family.nr * family.panels
@@ -289,8 +288,6 @@ class ContractEmitter:
                                 self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, steps, near),
                                 *self.fetch_sums(family, c, (i.iv, j), (end, col_panels)),
                             ]  # fmt: skip
-                        elif family.by_rows:
-                            self.fetch_below(operand_a, operands, family, c, (i.iv, j))
                         elif in_rows:
                             fetches = [self.fetch_rows(operands, family, next_b, rows, i.iv)]
                         else:
@@ -303,31 +300,27 @@ class ContractEmitter:
 
             if find_a.copied:  # by the first panel of B, where there is one
                 columns(0, 1, [(direct[0], 0, b.select(b.cmp("sgt", col_panels, 0), direct[2], 0))])
-
-            def across(turns: Sequence[Turn]) -> None:
-                """Rows by all panels of B."""
-                at: Idx = 0
-                for count, times in _groups(b, whole_panels, family.panels):
-                    times = b.plus(times, find_b.parts) if count == 1 else times
-                    end = b.plus(at, b.times(times, count))
-                    with b.loop(at, end, count) as j:
-                        mine = turns
-                        if find_a.copied:
-                            rest = b.select(b.cmp("eq", j.iv, 0), find_a.count, 0)
-                            mine = [(find_a, rest, row_panels)]
-                        columns(j.iv, count, mine)
-                    at = end
-
-            if not family.by_rows:
-                across(turns)
+            if family.tiles and cols > family.nr > AMX_ROWS:
+                # Deep blocks: rows come from memory once, beside all columns.
+                for find, begin, end in turns:
+                    if find is not None:
+                        with b.loop(begin, end) as i, b.loop(0, col_panels) as j:
+                            columns(j.iv, 1, [(find, i.iv, b.plus(i.iv, 1))])
                 return
-            for find, begin, end in turns:
-                if find is not None:
-                    with b.loop(begin, end) as i:
-                        across([(find, i.iv, b.plus(i.iv, 1))])
+            at: Idx = 0
+            for count, times in _groups(b, whole_panels, family.panels):
+                times = b.plus(times, find_b.parts) if count == 1 else times
+                end = b.plus(at, b.times(times, count))
+                with b.loop(at, end, count) as j:
+                    if find_a.copied:
+                        rest = b.select(b.cmp("eq", j.iv, 0), find_a.count, 0)
+                        columns(j.iv, count, [(find_a, rest, row_panels)])
+                    else:
+                        columns(j.iv, count, turns)
+                at = end
 
-        # Blocks are those of the packed operands: the first and the last may be shorter.
-        base, depth = side_a.block or side_b.block or (0, kc)
+        # Blocks are those of the packed A: the first and the last may be shorter.
+        base, depth = side_a.block or (0, kc)
         skipped = b.rem(base, depth)
         if isinstance(main, int) and skipped == 0 and main <= depth:
             if main:
@@ -399,31 +392,6 @@ class ContractEmitter:
             step = b.select(later.here, later.pitch, step)
         row = b.times(turn, -(-family.depth // uses))
         return Fetch(b.ptr(start, b.plus(b.times(row, step), 63)), lines, step, parts=uses)
-
-    def fetch_below(
-        self,
-        a: PanelOperand,
-        bb: Sequence[PanelOperand],
-        family: Family,
-        c: Buffer,
-        at: tuple[Idx, Idx],
-    ) -> None:
-        """Of the panel of A below one, and of the next blocks of panels of B that are packed ahead, as many lines as
-        fetch all of them, one part with each micro-kernel; `at`: the panels' numbers."""
-        b = self.b
-        uses = -(-c.shape[1] // (family.nr * family.panels))
-        lines = -(-family.depth * family.a.bytes // (64 * uses))
-        start = b.ptr(a.pointer, b.times(b.div(at[1], family.panels), 64 * lines))
-        for r in range(family.mr, 2 * family.mr):
-            row = b.ptr(start, b.times(a.x_bytes, r))
-            for line in range(lines):
-                b.prefetch(b.ptr(row, 64 * line), locality=2)
-        uses = -(-c.shape[0] // family.mr)
-        lines = -(-family.depth * family.b.lanes * family.b.bytes // (64 * uses))
-        with b.when(b.cmp("ne", bb[0].below_bytes, 0)):
-            for one in bb:
-                near = b.ptr(one.pointer, b.plus(one.below_bytes, b.times(at[0], 64 * lines)))
-                Fetch(near, lines).issue(b)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

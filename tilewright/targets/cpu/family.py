@@ -29,8 +29,6 @@ class Family:
     """Of a dot product, in the table."""
     swapped: bool = False
     """It takes the elements of B first."""
-    by_rows: bool = False
-    """A panel of A, which lies in its array, is multiplied by all of B's before the next one is."""
 
     @property
     def tiles(self) -> bool:

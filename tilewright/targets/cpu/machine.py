@@ -159,16 +159,12 @@ FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 FEW_TURNS: Final = 8
 """The same for rows of B whose vectors stand as they do in panels: what they lack is only to lie together."""
-BY_ROWS: Final = 2
-"""Times as deep as others the blocks of k are where rows of A lie in their array beside all columns (see `roles`)."""
 APART: Final = 8192
 """Rows that lie a multiple of so many bytes apart, or a line more or less, share too few sets of the second cache for a
 block of k to stay there."""
 SHARED_BYTES: Final = 1 << 25
 """Of an array that the last cache holds. From beyond it a panel's strip, a line or two of each row, comes at half the
 speed of runs as long as a tile."""
-PAGED_BYTES: Final = 1 << 18
-"""Whose pages the nearest table of addresses holds: what lies farther apart is best read again from a copy."""
 MOST_LINES: Final = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 STREAMS: Final = 32

@@ -132,8 +132,9 @@ def emit_micro(
     # Rows of A where their array has them, beside rows of B, or many panels: the addresses of all are too many for the
     # registers. So rows come one by one, each for several k, if registers hold what B has of these.
     many = len(rows) + len(bb) > ADDRESSES or not isinstance(bb[0].k_bytes, int)
+    apart = many and not isinstance(a.x_bytes, int)
     held = (family.mr + UNROLL) * nv < m.vectors.registers
-    apart = many and held and not isinstance(a.x_bytes, int)
+    unroll = UNROLL if held or not apart else 1
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
@@ -142,7 +143,7 @@ def emit_micro(
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
-            elif count == UNROLL and a.below_bytes != 0:
+            elif count == unroll and a.below_bytes != 0:
                 # Rows in their array: a line of one of them, by turns, of the block that comes next.
                 turn = b.div(loop.iv, UNROLL)
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
@@ -169,10 +170,10 @@ def emit_micro(
             loop.out = accumulators
         return loop.results
 
-    even = b.times(b.div(groups, UNROLL), UNROLL)
+    even = b.times(b.div(groups, unroll), unroll)
     sums: Sequence[SSAValue] = [*(start or [zero] * nv)] * family.mr
     if even != 0:
-        sums = steps(0, even, UNROLL, sums)
+        sums = steps(0, even, unroll, sums)
     if even is not groups and (not isinstance(groups, int) or groups != even):
         sums = steps(even, groups, 1, sums)
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]

@@ -29,7 +29,6 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Later, PanelOperand
 from tilewright.targets.cpu.machine import (
-    PAGED_BYTES,
     SHARED_BYTES,
     SPREAD,
     STREAMS,
@@ -177,23 +176,14 @@ class Operands:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
                     row = b.times(array.k_stride, size)
-                    reach, most = array.k_extent, SHARED_BYTES
-                    if family.by_rows:  # each panel of A reads all of a block
-                        reach, most = b.min(reach, family.depth), PAGED_BYTES
-                    near = b.cmp("sle", b.times(reach, row), most)
+                    near = b.cmp("sle", b.times(array.k_extent, row), SHARED_BYTES)
                     lies = here
                     for each in (spread(b, row), near):
                         lies = b.value(arith.AndIOp(lies, each))
                     whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
                     as_it_is = b.select(lies, whole, 0)
                     here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
-            elif (
-                (few or copied or family.by_rows)
-                and where
-                and not role_b
-                and array.verbatim
-                and array.along_k
-            ):
+            elif (few or copied) and where and not role_b and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 assert inside is not None
                 whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
@@ -252,18 +242,6 @@ class Operands:
                 copy = find(i).pointer if copied else None
                 return PanelOperand(start, pitch, format.group * size, None, ahead, copy=copy)
 
-            if family.by_rows and not family.tiles:
-
-                def either(i: Idx) -> PanelOperand:
-                    """One loop for both: all its strides are in registers."""
-                    there, packed, lying = b.cmp("slt", i, as_it_is), find(i), rows(i)
-                    start = b.value(arith.SelectOp(there, lying.pointer, packed.pointer))
-                    x_bytes = b.select(there, pitch, packed.x_bytes)
-                    return PanelOperand(
-                        start, x_bytes, b.select(there, lying.k_bytes, packed.k_bytes)
-                    )
-
-                return Finder(either)
             return replace(find, direct=rows, count=as_it_is, copied=copied)
 
         def partial(begin: Idx, end: Idx) -> Finder:

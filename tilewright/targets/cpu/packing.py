@@ -43,10 +43,6 @@ ROW_BYTES, SHORT_ROWS = 2048, 64
 and what lies between a line's halves would read it twice."""
 
 
-NEVER = 1 << 40
-"""Reads that no array has."""
-
-
 def packed_array(c: FunctionContext, op: PackOp, i: int, x: Idx) -> PackedArray:
     """The `i`-th packed array, for any function of a launch: what `tw_plan` found of it is read, not computed again.
 
@@ -112,15 +108,12 @@ def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> list[Idx]:
 
 
 def copies(c: FunctionContext, op: PackOp) -> Idx:
-    """Reads up to which readers copy rows while they multiply; 0 where micro-kernels need something else than rows. No
-    copies serve all columns of a tile (`Family.by_rows`), for which blocks of k are deeper."""
+    """Reads up to which readers copy rows while they multiply; 0 where micro-kernels need something else than rows."""
     b, matrix, format = c.b, c.matrices[op.source], format_of(op, c.m)
     kind, tile = op.result.type, format.group * itemsize(format.element)
-    if not (along_k(op, matrix.strides) and is_verbatim(op, matrix.element, format)):
-        return 0
-    if format.group == 1 and format.lanes == c.m.mr and op.depth > c.m.kc:
-        return NEVER
-    if tile != TILE_BYTES:
+    if tile != TILE_BYTES or not (
+        along_k(op, matrix.strides) and is_verbatim(op, matrix.element, format)
+    ):
         return 0
     pitch = b.times(matrix.strides[-2 + kind.k.data], itemsize(format.element))
     return b.select(spread(b, pitch), FEW_COPIES, 0)

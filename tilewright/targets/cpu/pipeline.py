@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, VectorType
@@ -56,9 +56,6 @@ def panels_for(m: CpuMachine) -> PanelsOf:
         unit = family.group
         in_rows = Panels(left.lanes, left.group, signs[0], family.depth, unit, left.biased)
         in_groups = Panels(right.lanes, right.group, signs[1], 0, unit, right.biased)
-        if family.by_rows and not family.tiles:  # a block of columns stays in the second cache
-            in_rows = replace(in_rows, aligned=True)
-            in_groups = replace(in_groups, depth=family.depth, aligned=True)
         if thin is None:
             return (in_groups, in_rows) if roles.swapped else (in_rows, in_groups)
         # Few rows are packed by whoever reads them: the launch need not wait for that.

@@ -27,19 +27,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from math import ceil, gcd, hypot, log2
 
 from tilewright import dtypes
 from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
 from tilewright.targets.cpu.machine import (
-    BY_ROWS,
     DEEP,
     FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
     MOST_LINES,
-    PAGED_BYTES,
     SHARED_BYTES,
     SHARING,
     SPREAD,
@@ -53,7 +51,6 @@ from tilewright.targets.cpu.machine import (
     shallower,
     turns_often,
 )
-from tilewright.targets.cpu.product_kernel import ProductKernel, itemsize_of, kernel_for
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
@@ -66,8 +63,6 @@ THIN_RUN, THIN_VECTORS, THIN_NEAR = 8, 4, 1 << 14
 behind them are fetched by name."""
 ALONE_SECONDS = 5e-9
 """Of a vector beyond whole groups of these, besides: nothing fetches its line."""
-DEEPER = 2
-"""A form of products whose blocks of k are deeper (see `roles`)."""
 STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
@@ -77,6 +72,8 @@ PARTIAL = 0.5
 rest of a page, too, is what the next threads read.)"""
 LINE = 64
 """Bytes of memory that are read together."""
+TILE_DEPTH = 1024
+"""Bytes of a block of k where tiles are multiplied."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 NEAREST_BYTES = 3 << 14
@@ -103,7 +100,7 @@ class PanelCosts:
     rates: PanelRates
 
     @cached_property
-    def _kernel(self) -> Callable[[tuple[str, str, str]], ProductKernel]:
+    def _kernel(self) -> Callable[[tuple[str, str, str]], _Kernel]:
         return cache(partial(kernel_for, self.machine))
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
@@ -163,15 +160,11 @@ class PanelCosts:
 
     def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
-        the side that is multiplied where it lies (0 is A), or that blocks of k are deeper."""
+        the side that is multiplied where it lies."""
         return [
-            self._form(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
+            self._thin(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
             for p in products
         ]
-
-    def _form(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
-        thin = self._thin(p, kernel)
-        return DEEPER if thin is None and _by_rows(p, kernel) else thin
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
@@ -182,26 +175,22 @@ class PanelCosts:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = self._padded(p, kernel)
-        swapped, pitch = _swapped(p, kernel), p.b.whole * itemsize_of(p.types[1])
+        swapped, pitch = _swapped(p, kernel), p.b.whole * _itemsize(p.types[1])
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
-        apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
+        apart = kernel.depth // _itemsize(p.types[1]) * gcd(pitch, WAY_BYTES)
         held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
         fetched = in_turns and (lies or held)
-        by_rows = _by_rows(p, kernel)
-        reach = min(p.k, BY_ROWS * kernel.depth // itemsize_of(p.types[1])) * pitch
-        paged = by_rows and not p.b.along_k and reach <= PAGED_BYTES and among_sets(pitch) >= SPREAD
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= _most_columns(p, kernel))
-        strip = kernel.depth * BY_ROWS if by_rows else kernel.depth
-        strip = shallower(p.a.tile, p.b.tile, strip) if kernel.tiles else strip
+        strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
-        row = p.k * max(kernel.bytes, itemsize_of(p.types[1]))
+        row = p.k * max(kernel.bytes, _itemsize(p.types[1]))
         blocks = ceil(row / depth)
         multiplied = p.k * padded[0] * padded[1] / macs
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
-        block = 0 if by_rows else kernel.depth * p.a.mean
+        block = kernel.depth * p.a.mean
         beyond = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
         if beyond > 0:  # of A, what comes back from afar for each panel of B
             again = beyond * blocks * p.b.mean / kernel.wide
@@ -222,16 +211,17 @@ class PanelCosts:
             (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
             (p.b, p.a, p.types[1], swapped, pack_b),
         ):
-            size = max(kernel.bytes, itemsize_of(name))
+            size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.mean * size
             copied = kernel.tiles and kernel.verbatim and side is p.a and side.along_k
-            copied = copied and not swapped and self.threads < SHARING
-            copied = copied and among_sets(p.k * size) >= SPREAD
+            copied = (
+                copied
+                and not swapped
+                and self.threads < SHARING
+                and among_sets(p.k * size) >= SPREAD
+            )
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
-            if by_rows and (side is p.a or (paged and p.reads(side) <= few)):  # fetched meanwhile
-                found.append(("copies", hypot(multiplied, mine / self._stream) - multiplied, True))
-                continue
             if not side.loaded:  # computed from as many sums, written and read again
                 made = 2 * (mine + 4 * p.k * side.mean)
                 held = made / 2 + p.k * other.mean * size + sums
@@ -246,8 +236,6 @@ class PanelCosts:
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
                 far = rates.far_panels
-                if by_rows:  # for the first rows; the next block is fetched beside the others
-                    far = min(far, rates.far_sums)
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
@@ -291,17 +279,11 @@ class PanelCosts:
                         late = self._late(side, p.k * size, kernel.depth, sums)
                         found.append(("copies", late * mine / self._stream, True))
                     continue
-                far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
+                far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
-                if by_rows:  # and comes back for each panel of A
-                    beyond = max(0.0, 1 - STRIP_BYTES / (2 * deep * side.extent)) * mine
-                    found.append(
-                        ("copies", other.mean / kernel.rows * beyond / rates.far_panels, True)
-                    )
-                    continue
                 if block > COPIED_BYTES:  # it comes back from farther
                     speed = rates.far_copies
                     if strips:  # in whole, where it is much larger
@@ -311,7 +293,7 @@ class PanelCosts:
 
     def _torn(self, p: PlacedProduct, bytes: int) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
-        size, vain = itemsize_of(p.types[1]), self._vain
+        size, vain = _itemsize(p.types[1]), self._vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
         return vain * (p.k * STRIP + partial * bytes)
@@ -328,22 +310,22 @@ class PanelCosts:
         is read meanwhile, but where both take alike each waits for the other: they take the root of both squares."""
         rates, vector = self.rates, self.machine.vector_bytes
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
-        read: float = p.k * long.extent * itemsize_of(p.types[left])
+        read: float = p.k * long.extent * _itemsize(p.types[left])
         if not long.along_k:
             again = tiles or short.tiles > 1
             read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         alone = self._alone(p) if left == 1 and not long.along_k else None
-        if alone is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
+        if alone is not None and THIN_RUN * long.extent * _itemsize(p.types[1]) > THIN_NEAR:
             read /= rates.long_runs
         read = self._read(p, long, read, self._stream)
-        row = short.tile * itemsize_of(p.types[1 - left])
+        row = short.tile * _itemsize(p.types[1 - left])
         packed = p.k * row / rates.pack_rows
         if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
             apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
             packed += p.k * apart * min(1.0, self.threads / long.tiles)
         kernel = self._kernel(p.types)
-        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, itemsize_of(p.types[2]))
+        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, _itemsize(p.types[2]))
         rate = per_clock * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
@@ -357,7 +339,7 @@ class PanelCosts:
 
     def _alone(self, p: PlacedProduct) -> int:
         """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
-        m, lanes = self.machine, self.machine.vector_bytes // max(4, itemsize_of(p.types[2]))
+        m, lanes = self.machine, self.machine.vector_bytes // max(4, _itemsize(p.types[2]))
         most = min(THIN_VECTORS, p.b.tile // lanes, m.accumulators // p.a.tile)
         group = lanes << max(most, 1).bit_length() - 1
         return -(-(p.b.extent % group) // lanes) if group > lanes else 0
@@ -389,7 +371,7 @@ class PanelCosts:
         held = 2 * run * side.extent + sums
         return min(1.0, max(self.rates.late, held / (sets * COPIED_BYTES) - 1))
 
-    def _thin(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
+    def _thin(self, p: PlacedProduct, kernel: _Kernel) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
         thin = partial(self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim)
         limits = thin(inner=p.b.along_k)
@@ -398,7 +380,7 @@ class PanelCosts:
         limits = thin(inner=True)
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
-    def _padded(self, p: PlacedProduct, kernel: ProductKernel) -> tuple[int, int]:
+    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> tuple[int, int]:
         """Rows and columns of C that micro-kernels compute, of the operand in role A and of the other one."""
         rows, beside = _roles(p, kernel)
         if _wide(p, kernel):  # all of one side, rows of a tile of the other
@@ -414,41 +396,90 @@ class PanelCosts:
         return found[0], found[1]
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """The micro-kernel that multiplies elements of some types."""
+
+    tiles: bool
+    rows: int
+    columns: int
+    wide: int
+    """Columns that it multiplies at once."""
+    rate: float
+    """Multiplications per clock."""
+    depth: int
+    """Bytes of a row or column of a panel in a block of k."""
+    bytes: int
+    """Of an element in panels, at least."""
+    lanes: tuple[int, int]
+    """Rows and columns of a panel."""
+    verbatim: bool = True
+    """Does it read elements of A as they are in the array?"""
+    single: bool = False
+    """Does it read vectors of B as they are, one k after the other?"""
+
+    @property
+    def dots(self) -> bool:
+        """Does it add dot products of vectors?"""
+        return self.verbatim and not (self.tiles or self.single)
+
+
+@lru_cache(64)
+def kernel_for(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
+    """That of the machine's table; floats of 16 bits that it does not multiply are two bf16 each in tiles, else f32."""
+    known, times = m.architecture.able(m.target.features, *types), 1
+    able = (
+        [each for each in known if each.rows > 1]
+        or [each for each in m.dots if each.types == types]
+        or [each for each in known if each.group == 1]
+    )
+    verbatim = bool(able)
+    if not able and types == ("f16", "f16", "f32") and m.has("amx-bf16"):
+        able, times = m.architecture.able(m.target.features, "bf16", "bf16", "f32"), 4
+    if not able and types[2] == "i32":
+        able = [each for each in m.dots if each.types[2] == "i32"]
+    if able:
+        found, rate = able[0], able[0].flops_per_cycle / 2 / times
+        tiles, wide = found.rows > 1, found.nr * found.panels
+        depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
+        least = 1 if times == 1 else 4
+        lanes = found.lanes_a, found.lanes_b
+        single = verbatim and not tiles and found.group == 1
+        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, lanes, verbatim, single)
+    size = max(4, _itemsize(types[2]))
+    nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
+    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
+
+
 def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:
     """k of the parts that such products are divided into: at least, and what it is a multiple of."""
     kernel, rates = kernel_for(m, types), m.panel_rates
     rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
-    size = max(kernel.bytes, itemsize_of(types[1]))
+    size = max(kernel.bytes, _itemsize(types[1]))
     row = rates.row if kernel.tiles else 0.0
     return least_part(rate, rates.sums, row), kernel.depth // size
 
 
-def _swapped(p: PlacedProduct, kernel: ProductKernel) -> bool:
+def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
     """Does B lie where it is multiplied, the product turned round (see `roles`)?"""
     few = kernel.tiles and p.a.tile <= WIDE_COLUMNS and p.b.tile > p.a.tile
     few = few and not turns_often(p.a.tile, p.k if p.times > 1 else None)
     return few and kernel.verbatim and p.b.along_k
 
 
-def _by_rows(p: PlacedProduct, kernel: ProductKernel) -> bool:
-    """Is each panel of A, where it lies, multiplied by all of B before the next (see `roles`)?"""
-    lies = kernel.single and p.a.loaded and p.a.along_k and p.times == 1
-    return lies and p.a.tile > FEW_TURNS * kernel.rows
-
-
-def _roles(p: PlacedProduct, kernel: ProductKernel) -> tuple[Side, Side]:
+def _roles(p: PlacedProduct, kernel: _Kernel) -> tuple[Side, Side]:
     """The sides in role A and in role B (see `roles`)."""
     return (p.b, p.a) if _swapped(p, kernel) else (p.a, p.b)
 
 
-def _wide(p: PlacedProduct, kernel: ProductKernel) -> bool:
+def _wide(p: PlacedProduct, kernel: _Kernel) -> bool:
     """Are rows of an array multiplied by all of the other side at once (see `roles`)?"""
     rows, beside = _roles(p, kernel)
     lying = kernel.tiles and kernel.verbatim and rows.along_k
     return lying and kernel.columns < beside.tile <= _most_columns(p, kernel)
 
 
-def _most_columns(p: PlacedProduct, kernel: ProductKernel) -> int:
+def _most_columns(p: PlacedProduct, kernel: _Kernel) -> int:
     """Beside which rows of an array are multiplied in deep blocks (see `roles`)."""
     return FEW_USES * kernel.columns if p.times == 1 else WIDE_COLUMNS
 
@@ -461,3 +492,7 @@ def _in_pages(side: Side, size: int) -> bool:
 def in_whole(extent: int, block: int) -> int:
     """In whole blocks."""
     return -(-extent // block) * block
+
+
+def _itemsize(name: str) -> int:
+    return dtypes.from_name(name).itemsize

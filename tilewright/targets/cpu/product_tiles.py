@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from tilewright.targets.cpu.product_cost import PanelCosts, in_whole
-from tilewright.targets.cpu.product_kernel import kernel_for
+from tilewright.targets.cpu.product_cost import PanelCosts, in_whole, kernel_for
 from tilewright.uarch.products import PlacedProduct, Side
 
 SIDES = (

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import i1
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
@@ -40,7 +39,6 @@ class PlainStore(NamedTuple):
 
     op: xt.StoreTileOp
     depth: int
-    by_rows: bool
 
 
 def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
@@ -67,12 +65,7 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     rows, cols = rows_cols(result.type)
     whole = rows % roles.family.mr == 0 and cols % roles.family.nr == 0
     same = store.tile.type.element_type == roles.family.accumulator == element  # pyright: ignore
-    family = roles.family
-    return (
-        PlainStore(store, family.depth, family.name == "fma" and family.by_rows)
-        if whole and same
-        else None
-    )
+    return PlainStore(store, roles.family.depth) if whole and same else None
 
 
 def in_array(
@@ -86,8 +79,6 @@ def in_array(
     lo, hi = (folded(e.scalar(v)) for v in (op.lo, op.hi))
     most = b.select(b.cmp("sle", b.minus(hi, lo), store.depth), STREAM_BYTES, BLOCK_BYTES)
     inside = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), most)
-    if store.by_rows:
-        inside = b.constant(i1, 1)
     for condition in (
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
