@@ -416,7 +416,9 @@ class _Estimate:
             self.side(f, {f.axis: tile, -3 - f.axis: shape[2]}, turns)
             for f, tile in zip(of.sides, (rows, columns), strict=True)
         )
-        return PlacedProduct(product.names, a, b, k, times)
+        around = product.around[int(of.is_summed) :]
+        in_loop = bool(around) and isinstance(around[0], scf.ForOp)
+        return PlacedProduct(product.names, a, b, k, times, in_loop)
 
     def along(self, factor: Factor, axis: int, otherwise: int) -> int:
         """The extent of a factor's array."""

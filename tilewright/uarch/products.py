@@ -53,6 +53,8 @@ class PlacedProduct:
     """Of all steps that are added up."""
     times: float
     """How often a program does that, on average."""
+    in_loop: bool = False
+    """Does a loop repeat it?"""
 
     def reads(self, side: Side) -> int:
         """How often the launch reads all of a side."""

@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
+from tests.targets.cpu.test_structure import levels_here
 from tilewright import ops
 
 
@@ -36,6 +37,35 @@ def test_the_choice_of_tiles_changes_no_bit(rng, m, k):
     a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, m)))
     found = [ops.matmul(a, b, target="cpu", num_threads=n).tobytes() for n in (1, 2, 4, 16)]
     assert len(set(found)) == 1
+
+
+@tw.kernel
+def repeated(
+    A, B, C, K, R: tw.index, BM: tw.constexpr = 16, BN: tw.constexpr = 48, BK: tw.constexpr = 64
+):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    c = tw.init_tile(C, [m, n], (BM, BN))
+    for r in range(R):
+        total = tw.zeros((BM, BN), tw.f32)
+        for k in range(0, K, BK):
+            a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+            b = tw.load_tile(tw.init_tile(B, [k, n + r * C.shape[1]], (BK, BN)))
+            total = tw.tile_mma(a, b, total)
+        tw.store_tile(tw.load_tile(c) * 0.5 + total, c)
+
+
+@pytest.mark.skipif("avx512" not in levels_here(), reason="needs AVX-512")
+@pytest.mark.parametrize("turns", [1, 2])
+def test_products_in_loops_are_added_up_alike_in_merged_programs(rng, turns):
+    """Up to 16 rows are multiplied without panels there, elsewhere up to 8."""
+    a, b = (rng.standard_normal(s, np.float32) for s in ((256, 512), (512, 1024)))
+    run, found = repeated.options(target="cpu", machine="avx512"), set[bytes]()
+    for threads in (1, 4, 7, 16):
+        c = np.zeros((256, 512), np.float32)
+        grid = 256 // 16, tw.cdiv(512, 48)
+        run.options(num_threads=threads)[grid](a, b, c, 512, turns)
+        found.add(c.tobytes())
+    assert len(found) == 1
 
 
 @tw.kernel

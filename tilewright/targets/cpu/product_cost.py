@@ -373,7 +373,9 @@ class PanelCosts:
 
     def _thin(self, p: PlacedProduct, kernel: _Kernel) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
-        thin = partial(self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim)
+        thin = partial(
+            self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim, turns=p.in_loop
+        )
         limits = thin(inner=p.b.along_k)
         if p.b.loaded and p.a.tile <= limits[0]:
             return 1
