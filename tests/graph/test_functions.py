@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tilewright import graph as G
 from tilewright.diagnostics import CompileError
 
@@ -204,3 +205,16 @@ def test_what_is_not_traced_is_named(name: str) -> None:
 def test_an_attribute_that_numpy_lacks() -> None:
     with pytest.raises(AttributeError, match="a traced array has no attribute 'unknown'"):
         G.trace(lambda x: x.unknown, G.array(["M", 8]))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_indices_computed_past_the_end_add_nothing(kind: Any):
+    """Tiles of three rows are of four: the last index is 0, and the row beside it is there."""
+
+    def added(ids: Any, y: Any) -> Any:
+        return G.scatter_add(6, (ids * 2 + 1 - 1) // 2, y[:3])
+
+    ids, y = np.array([1, 1, 2], kind), fresh_rng().standard_normal((6, 20)).astype(np.float32)
+    want = np.zeros((6, 20))
+    np.add.at(want, ids, y[:3])
+    assert np.abs(G.trace(added, ids, y).compile()(ids, y) - want).max() < 1e-6

@@ -73,6 +73,16 @@ OPS = {
     "several indices": (lambda x: (x[torch.tensor([1, 0, 2]), torch.tensor([3, 1, -1])],
                                    x[:, torch.tensor([[1], [0]]), torch.tensor([3, 1, 5])],
                                    x[torch.tensor([1, 0]), :, torch.tensor([3, 1])]), (3, 4, 6)),
+    "from the end": (lambda x, y: (x[torch.tensor([-1, 2])], x[:, torch.tensor([[3, -20]])],
+                                   x.index_put((torch.tensor([-1, 2]),), y[:2]),
+                                   x.index_put((torch.tensor([-1, 2, 2]),), y[:3], True)), *TWO),
+    "places of no numbers": (lambda x: tuple(
+        each for most in (0.5, -9.0) for y in [torch.where(x > most, torch.nan, x)]
+        for each in (*y.max(1), *y.min(0), y.argmax(), *y[:, :1].median(1), y.median(1)[0], y.median())), ONE),
+    "infinite powers": (lambda x: (*(a**(x * torch.inf) for a in (-2.0, -1.0, -0.5, 0.5)),
+                                    x.sign()**(x.abs() * torch.inf), (x * 0 + 1)**(x * torch.nan)), ONE),
+    "infinite parts": (lambda x: tuple(F.adaptive_avg_pool2d(torch.where(x > 2, torch.inf, x), n).isinf()
+                                       for n in ((4, 6), (8, 1))), IMAGE),
     "copied to places": (lambda x, y: (x.index_copy(1, torch.tensor([4, 0]), y[:, :2]),
                                        x.slice_scatter(y[:, :3], 1, 2, 5),
                                        x.select_scatter(y[:, 0], 1, -1),
@@ -86,6 +96,8 @@ OPS = {
     "between four": (lambda x: (F.interpolate(x, (11, 9), mode="bicubic"), F.interpolate(x, (5, 20), mode="bicubic",
                                 align_corners=True), F.interpolate(x, (5, 9)),
                                 F.interpolate(x, (5, 9), mode="nearest-exact"),
+                                F.interpolate(x, scale_factor=1.05, mode="nearest-exact"),
+                                F.interpolate(x[:, :, :3, :3], scale_factor=3.3, mode="nearest"),
                                 F.interpolate(x, (3, 5), mode="area")), IMAGE),
     "sampled": (lambda x, g: tuple(F.grid_sample(x, g, mode, padding, corners) for mode in ("bilinear", "nearest")
                                    for padding in ("zeros", "border") for corners in (True, False)),
@@ -94,6 +106,7 @@ OPS = {
                                       F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
                                       F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
                                       F.avg_pool2d(x, 2, 3, ceil_mode=True),
+                                      F.avg_pool2d(x[:, :, :3, :5], 2, 2, 1, ceil_mode=True),
                                       F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
                                       F.adaptive_avg_pool2d(x, (3, 7)), F.adaptive_max_pool2d(x, (4, 3)),
                                       F.channel_shuffle(x.reshape(2, 6, 4, 12), 3)), IMAGE),
@@ -106,7 +119,10 @@ OPS = {
                          2 ** torch.arange(9), torch.where(x > 0, x, torch.arange(20)), (x > 0) * x,
                          x > torch.arange(20)), ONE),
     "smoothed": (lambda x: (F.cross_entropy(x, x.argmax(1), label_smoothing=0.1),
-                            F.cross_entropy(x, x.softmax(1), label_smoothing=0.2)), ONE),
+                            F.cross_entropy(x, x.softmax(1), label_smoothing=0.2),
+                            *(F.cross_entropy(x, x.argmin(1) % 2, ignore_index=1, label_smoothing=smoothing,
+                                              reduction=reduction)
+                              for smoothing in (0.0, 0.1) for reduction in ("none", "sum"))), ONE),
     "bilinear": (nn.Bilinear(8, 6, 3), (4, 5, 8), (4, 5, 6)),
     "a step": (nn.LSTMCell(14, 10), (3, 14)),
     "a step of gru": (nn.GRUCell(14, 10, bias=False), (3, 14), (3, 10)),
@@ -123,6 +139,7 @@ WHOLE = {
     "diagonals": lambda x: (x.diagonal(), x.diagonal(-1), (x > 0).diagonal(1)),
     "sums": lambda x: (x.trace(), (x > 0).sum(1), x.count_nonzero(1), x.cumsum(1), x.cumsum(1, dtype=torch.int32),
                        x.cumsum(0, dtype=torch.float32)),
+    "rounded": lambda x: (x.floor(), x.ceil(), x.round()),
     "compared": lambda x: (x > 2.5, (x > 0).amax(1), (x > 0).masked_fill(x > 4, True)),
 }  # fmt: skip
 
@@ -163,6 +180,20 @@ def test_agrees_with_torch(name):
             apart = (got.double() - want.double()).nan_to_num().norm()
             assert torch.equal(got.isnan(), want.isnan())
             assert float(apart) <= 1e-5 * float(want.double().nan_to_num().norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_places_between_elements_are_found_in_32_bits(dtype):
+    torch.manual_seed(fresh_seed())
+    x = torch.randn(1, 2, 300, 50).to(dtype)
+    between = Gives(lambda x: (F.adaptive_avg_pool2d(x, (7, 7)), F.interpolate(x, (333, 31), mode="bilinear"),
+                               F.interpolate(x, (333, 31), mode="nearest")))  # fmt: skip
+    graph, weights = G.from_torch(torch.export.export(between, (x,)))
+    for got, want in zip(graph.compile()(x, *weights), between(x.double()), strict=True):
+        assert got.dtype == dtype
+        assert float((got.double() - want).norm()) <= 2 * torch.finfo(dtype).eps * float(
+            want.norm()
+        )
 
 
 def test_rows_are_added_at_indices():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright import dtypes
 from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.algebra import scaling
@@ -80,16 +81,14 @@ class KernelBuilder:
         """The register that holds a statement's value, seen from ``scope``."""
         statement = self.nest.statements[name]
         home = self.home(statement, scope)
-        found = self.lookup(name, scope, home, shape)
-        if found is not None:
+        if (found := self.lookup(name, scope, home, shape)) is not None:
             return found
         if self.tiling.loops(statement.reduced):
             self.loop(statement, home, shape)
             found = self.lookup(name, scope, home, shape)
             assert found is not None
             return found
-        made = self.compute(statement, home, shape)
-        home.values[name, shape] = made
+        made = home.values[name, shape] = self.compute(statement, home, shape)
         return made
 
     def home(self, statement: Statement, scope: Scope) -> Scope:
@@ -175,8 +174,7 @@ class KernelBuilder:
             for d in self.nest.reach[a.buffer]
         )
         home = self.outermost(names, needs, scope)
-        found = scope.find((access, shape), home)
-        if found is not None:
+        if (found := scope.find((access, shape), home)) is not None:
             return found
         order = self.tiled_order(access)
         made = self.register(
@@ -202,8 +200,8 @@ class KernelBuilder:
                 order += [n for n in entry.at.names if n in self.tiling.tiled]
         return order
 
-    def scheduled(self, access: Access, scope: Scope, shape: Shape) -> Access:
-        """An access to elements as one to tiles."""
+    def scheduled(self, access: Access, scope: Scope, shape: Shape, store: bool = False) -> Access:
+        """An access to elements as one to tiles; indices of a store that are past an end are -1."""
 
         def entry(e: Entry) -> Entry:
             if isinstance(e, Gather):
@@ -212,7 +210,12 @@ class KernelBuilder:
                 axes = self.axes_of(e.index)  # indices that are computed in the kernel
                 rows = shape[0] if shape[0] in axes else None
                 own = (rows, shape[1] if shape[1] in axes else None)
-                return Gather(self.graph.buffers[self.value(e.index.buffer, scope, own)].whole)
+                made = self.value(e.index.buffer, scope, own)
+                for axis in own if store else ():
+                    if axis is not None and self.padding.is_padded(axis):
+                        wide = self.cast(made, own, dtypes.i64, scope)
+                        made = self.masked(wide, scope, own, axis, -1)
+                return Gather(self.graph.buffers[made].whole)
             assert isinstance(e, Index)
             tiled = [n for n in e.at.names if n in self.tiling.tiled]
             return Slice(e.at, affine(self.tiling.step[tiled[0]])) if tiled else e
@@ -231,15 +234,19 @@ class KernelBuilder:
         for edge, own in ((left, (shape[0], core.k)), (right, (core.k, shape[1]))):
             made = self.operand(edge, scope, own)
             wanted = self.nest.graph.buffers[edge.access.buffer].dtype
-            if self.graph.buffers[made].dtype is not wanted:
-                cast = self.register(made, own, wanted)
-                self.emit(scope, "cast", [made], cast, dtype=wanted.name)
-                made = cast
-            names.append(made)
+            names.append(self.cast(made, own, wanted, scope))
         for number in self.padding.to_mask((left, right), core.k):
             own = (shape[0], core.k) if number == 0 else (core.k, shape[1])
             names[number] = self.masked(names[number], scope, own, core.k, 0)
         return names
+
+    def cast(self, name: str, shape: Shape, dtype: DType, scope: Scope) -> str:
+        """A value in a type, which it may have."""
+        if self.graph.buffers[name].dtype is dtype:
+            return name
+        made = self.register(name, shape, dtype)
+        self.emit(scope, "cast", [name], made, dtype=dtype.name)
+        return made
 
     def masked(self, name: str, scope: Scope, shape: Shape, axis: str, fill: float) -> str:
         """A value with ``fill`` past the end of an axis."""
@@ -267,12 +274,8 @@ class KernelBuilder:
             wide = (inner[0], shape[1]) if shape[0] is None and shape[1] else (shape[0], inner[0])
         else:
             wide = shape
-        value = self.elementwise(statement, scope, wide)
         dtype = self.type_of(statement)
-        if self.graph.buffers[value].dtype is not dtype:
-            cast = self.register(value, wide, dtype)
-            self.emit(scope, "cast", [value], cast, dtype=dtype.name)
-            value = cast
+        value = self.cast(self.elementwise(statement, scope, wide), wide, dtype, scope)
         for axis in inner:
             # Terms that do not move along the axis are as many all the same.
             spread = self.shape_of(value)[wide.index(axis)] != affine(self.tiling.step[axis])
@@ -430,8 +433,7 @@ class KernelBuilder:
         kept = {a for a in leader.kept if a in self.tiling.tiled}
         own = (shape[0] if shape[0] in kept else None, shape[1] if shape[1] in kept else None)
         key = ("rescale", leader.name, op, slope, own)
-        keep = scope.values.get(key)
-        if keep is None:
+        if (keep := scope.values.get(key)) is None:
             dtype = self.type_of(leader)
             new = self.value(leader.name, scope, own)
             if self.shape_of(old) != self.shape_of(new):
@@ -460,7 +462,7 @@ class KernelBuilder:
             value = self.elementwise(statement, scope, shape)
         else:
             value = self.value(statement.name, scope, shape)
-        access = self.scheduled(target.access, scope, shape)
+        access = self.scheduled(target.access, scope, shape, True)
         combine = target.combine if statement.scatters else None
         op = "copy" if len(order) == 2 else "squeeze"
         edge = TiledEdge("store", access, combine)

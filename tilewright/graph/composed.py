@@ -109,14 +109,16 @@ def truth(x: Any) -> Any:
 
 
 def _place(x: Traced, axis: Any, keepdims: bool, best: str) -> Traced:
-    """The first place along `axis` at which the largest (or smallest) element is."""
+    """The first place along `axis` at which the largest (or smallest) element is, or the first NaN."""
     if axis is None:
         shape = [1] * x.ndim
         found = _place(x.reshape(-1), 0, False, best)
         return found.reshape(shape) if keepdims else found
     axis %= x.ndim
     top = x.max(axis, True) if best == "max" else x.min(axis, True)
-    return where(x == top, indices(x, axis), x.extents[axis]).min(axis, keepdims)
+    found = x == top
+    found = elementwise("bitwise_or", found, x != x) if x.dtype.is_float else found
+    return where(found, indices(x, axis), x.extents[axis]).min(axis, keepdims)
 
 
 def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:

@@ -181,10 +181,16 @@ def _index_many(x: Traced, keys: Sequence[Any]) -> Traced:
     sizes = x.extents[first : first + len(at)]
     place: Any = None
     for k, extent in zip(ids, sizes, strict=True):
-        k = where(k < 0, k + extent, k).astype(dtypes.i64)
+        k = from_end(k, extent)
         place = k if place is None else place * extent + k
     x = x.reshape([*x.extents[:first], -1, *x.extents[first + len(at) :]])
     return index(x, (*[slice(None)] * first, place))
+
+
+def from_end(ids: Traced, extent: Any) -> Traced:
+    """Indices, the negative ones of which count from the end."""
+    ids = ids.astype(dtypes.i64)
+    return where(ids < 0, ids + extent, ids)
 
 
 def _position(value: Any, extent: Affine, default: Affine) -> Affine:
@@ -304,9 +310,10 @@ def _any_power(x: Any, exponent: Traced) -> Traced:
     if not isinstance(x, Traced) and x > 0:
         return np.exp2(exponent * log2(x))
     x = x if isinstance(x, Traced) else full_like(exponent, float(x))
-    size = np.exp2(exponent * np.log2(np.absolute(x)))
-    odd = exponent - np.floor(exponent * 0.5) * 2.0
-    turned = where(odd == 0.0, size, where(odd == 1.0, -size, float("nan")))
+    size = np.absolute(x)
+    size = where(size == 1.0, 1.0, np.exp2(exponent * np.log2(size)))
+    half, whole = exponent * 0.5, np.floor(exponent) == exponent  # infinite ones are even
+    turned = where(np.floor(half) == half, size, where(whole, -size, float("nan")))
     return where(exponent == 0.0, 1.0, where(x < 0.0, turned, size))
 
 

@@ -454,7 +454,8 @@ class _Generator:
         """The tile of indices of a gather, and which of them exist."""
         buffer = self.graph.buffers[access.buffer]
         if buffer.level != GLOBAL:
-            return f"{buffer.name}.to(tw.i64)", []
+            is_store = access in op.store.access.accesses()
+            return f"{buffer.name}.to(tw.i64)", [f"({buffer.name} >= 0)"] * is_store
         view = self.view(op, access, False)
         name = self.views[view]
         offsets, sizes, masks = list[str](), list[str](), list[str]()

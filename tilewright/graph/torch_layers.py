@@ -11,7 +11,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange
 from tilewright.graph import functions as f
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Traced, where
+from tilewright.graph.traced import Combine, Traced, reduced, where
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -100,7 +100,8 @@ def largest(
     ceil: bool = False,
 ) -> Traced:
     """The largest element of each window."""
-    return _pooled(x, size, stride, padding, dilation, ceil, float("-inf"))
+    least = float("-inf")
+    return _pooled(x, size, stride, padding, dilation, ceil, "max", least, least)
 
 
 def mean(
@@ -108,25 +109,22 @@ def mean(
     divisor: Any = None,
 ) -> Traced:  # fmt: skip
     """The mean of each window; what is `padded` counts, but not what lies beyond that (`ceil`)."""
-    total = _pooled(x, size, stride, padding, 1, ceil, 0.0)
+    total = _pooled(x, size, stride, padding, 1, ceil, "add", 0.0, 0.0)
     if divisor or ((padded or not any(_each(padding, 1))) and not ceil):
         return total / (divisor or prod(_each(size, len(size))))
     ones = arrange.full_like(x, 1)
-    if padded:
-        count = len(size)
-        widths = [(0, 0)] * (x.ndim - count) + [(p, p) for p in _each(padding, count)]
-        ones = arrange.pad(ones, widths, constant_values=1)
-        padding = 0
-    return total / _pooled(ones, size, stride, padding, 1, ceil, 0.0)
+    return total / _pooled(ones, size, stride, padding, 1, ceil, "add", float(padded), 0.0)
 
 
 def _pooled(
-    x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, fill: float
-) -> Traced:
+    x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, kind: Combine, fill: float,
+    beyond: float,
+) -> Traced:  # fmt: skip
+    """Windows of what is padded with `fill`, and over the end of that (`ceil`) with `beyond`, each combined."""
     count = len(size)
     sizes, axes = _each(size, count), tuple(range(-count, 0))
     wide, steps, apart = _each(padding, count), _each(stride or size, count), _each(dilation, count)
-    widths = [(0, 0)] * (x.ndim - count)
+    widths, over_end = ([(0, 0)] * (x.ndim - count) for _ in range(2))
     for extent, n, p, step, d in zip(x.shape[-count:], sizes, wide, steps, apart, strict=True):
         more = 0
         if ceil:
@@ -137,11 +135,12 @@ def _pooled(
                 extent + 2 * p + over - d * (n - 1) - 1
             )  # begins in the array, or what is padded before it
             more = over if last < extent + p else 0
-        widths.append((p, p + more))
-    if any(map(any, widths)):
-        x = arrange.pad(x, widths, constant_values=fill)
-    seen = windows(x, sizes, steps, apart)
-    return seen.sum(axes) if fill == 0.0 else seen.max(axes)
+        widths.append((p, p))
+        over_end.append((0, more))
+    for each, value in ((widths, fill), (over_end, beyond)):
+        if any(map(any, each)):
+            x = arrange.pad(x, each, constant_values=value)
+    return reduced(kind, windows(x, sizes, steps, apart), axes)
 
 
 def adaptive_largest(x: Traced, size: Any) -> tuple[Traced, None]:
@@ -341,8 +340,8 @@ def picked_loss(
     seen = f.indices(logs, 1) == target[:, None]
     value = -where(seen, logs, 0.0).sum(1)
     if smoothing:
-        spread = where(target == ignored, 0.0, -logs.sum(1) / logs.extents[1])
-        value = value * (1.0 - smoothing) + spread * smoothing
+        value = value * (1.0 - smoothing) - logs.sum(1) / logs.extents[1] * smoothing
+    value = where(target == ignored, 0.0, value)
     if reduction == 0:
         return value
     count = where(target == ignored, 0.0, 1.0).sum()

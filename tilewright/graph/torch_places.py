@@ -6,7 +6,7 @@ None waits for another: an element finds out who goes before it, or who comes to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from math import inf, isclose
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
+from tilewright.graph import torch_layers as layers
 from tilewright.graph.traced import Traced, elementwise, reduced, where
 
 MOST_RANKED = 1024
@@ -66,6 +67,17 @@ def _smallest(x: Traced, rank: int, dim: int = -1, keep: bool = False) -> tuple[
     return tuple(y[at] for y in largest(x, rank, dim, False))
 
 
+def _median(x: Traced, dim: int | None = None, keep: bool = False) -> Any:
+    """The lower one of two in the midst, and where it is; NaN where there is any."""
+    if dim is None:
+        return _median(x.reshape(-1), 0)[0]
+    value, at = _smallest(x, (x.shape[dim] + 1) // 2, dim, keep)
+    if not x.dtype.is_float:
+        return value, at
+    most, first = _extreme("max")(x, dim, keep)
+    return where(most != most, most, value), where(most != most, first, at)
+
+
 def _extreme(kind: str) -> Callable[..., Any]:
     """The largest of all elements, of two arrays, or along a dimension with where it is first."""
     place: Any = np.argmax if kind == "max" else np.argmin
@@ -112,7 +124,7 @@ def _index_put(x: Traced, keys: Sequence[Any], y: Traced, accumulate: bool = Fal
     wanted = [*x.extents[:dim], *ids.extents, *x.extents[dim + 1 :]]
     y = arrange.broadcast_to(y, wanted)
     y = y.reshape([*x.extents[:dim], -1, *x.extents[dim + 1 :]])
-    ids = ids.reshape(-1)
+    ids = f.from_end(ids.reshape(-1), x.extents[dim])
     return index_add(x, dim, ids, y) if accumulate else _index_copy(x, dim, ids, y)
 
 
@@ -207,10 +219,11 @@ def _bags(
 
 def _multiplied(x: Traced, weights: Callable[..., Traced], *each: Sequence[Any]) -> Traced:
     """Products along the last dimensions with a matrix for each, which ``weights(to, own, old, new, ...)`` makes of the
-    numbers of its rows (new elements) and columns (old ones)."""
+    numbers of its rows (new elements) and columns (old ones), as floats of 32 bits at least."""
+    exact = x.dtype if x.dtype.itemsize > 4 else dtypes.f32
     for axis, (old, new, *more) in enumerate(zip(*each, strict=True), x.ndim - len(each[0])):
-        to, own = (composed.counted(x, [new, old], n).astype(x.dtype) for n in (0, 1))
-        weight = weights(to, own, old, new, *more)
+        to, own = (composed.counted(x, [new, old], n).astype(exact) for n in (0, 1))
+        weight = weights(to, own, old, new, *more).astype(x.dtype)
         x = arrange.moveaxis(f.matmul(arrange.moveaxis(x, axis, -1), weight.T), -1, axis)
     return x
 
@@ -261,16 +274,15 @@ def _cubic(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
 
 def nearest(x: Traced, size: Any, *given: Any, exact: bool = False) -> Traced:
     """The nearest element, or the one before (not `exact`); as often as it stands there, where that is whole."""
-    extents, wanted, _ = _sizes(x, size, given)
-    for axis, (old, new) in enumerate(zip(extents, wanted, strict=True), 2):
+    for axis, (old, new, step) in enumerate(zip(*_sizes(x, size, given), strict=True), 2):
         if not isinstance(old, int) or not isinstance(new, int):
             raise CompileError(f"{new} elements of {old}: the extents are numbers")
-        if new % old == 0:
+        if new % old == 0 and (isclose(step * new, old) or (new <= 2 * old and not exact)):
             x = arrange.repeat(x, new // old, axis)
         else:
-            to = composed.counted(x, [new], 0)
-            place = (to * 2 + 1) * old // (2 * new) if exact else to * old // new
-            x = f.take(x, place, axis)
+            to = composed.counted(x, [new], 0).astype(dtypes.f32)
+            place = np.floor((to + 0.5 if exact else to) * step).clip(0.0, old - 1.0)
+            x = f.take(x, place.astype(dtypes.i64), axis)
     return x
 
 
@@ -284,11 +296,13 @@ def adaptive_mean(x: Traced, size: Any) -> Traced:
         raise CompileError(
             f"the mean of {wanted} parts of {list(extents)}: the extents are numbers"
         )
+    if not any(e % n for e, n in zip(extents, wanted, strict=True)):
+        return layers.mean(x, [e // n for e, n in zip(extents, wanted, strict=True)])
 
     def weights(to: Traced, own: Traced, old: int, new: int) -> Traced:
         first = np.floor((to * float(old) + 0.5) * (1 / new))
         end = np.ceil(((to + 1.0) * float(old) - 0.5) * (1 / new))
-        inside = where(own >= first, where(own < end, 1.0, 0.0), 0.0).astype(x.dtype)
+        inside = where(own >= first, where(own < end, 1.0, 0.0), 0.0).astype(own.dtype)
         return inside / inside.sum(-1, True)
 
     return _multiplied(x, weights, extents, wanted)
@@ -332,9 +346,7 @@ def _grid_sample(x: Traced, grid: Traced, mode: int, padding: int, corners: bool
 
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "topk": largest, "sort": _sorted, "argsort": lambda x, *a, **k: _sorted(x, *a, **k)[1], "kthvalue": _smallest,
-    "median": lambda x, dim=None, keep=False: _smallest(x.reshape(-1), (x.reshape(-1).shape[0] + 1) // 2)[0]
-    if dim is None else _smallest(x, (x.shape[dim] + 1) // 2, dim, keep),
-    "max": _extreme("max"), "min": _extreme("min"),
+    "median": _median, "max": _extreme("max"), "min": _extreme("min"),
     "index_add": index_add, "index_copy": _index_copy, "index_put": _index_put, "scatter": _scatter,
     "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "slice_scatter": _put_slice,
     "select_scatter": lambda x, y, dim, at: _put_slice(

@@ -191,8 +191,12 @@ _EXTENTS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _unary(op: str) -> Callable[..., Any]:
-    kept = op in ("neg", "abs", "floor", "ceil", "invert")
+    kept = op in ("neg", "abs", "invert")
     return lambda x: elementwise(op, x if kept else floating(x))
+
+
+def _rounded(op: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda x: op(x) if x.dtype.is_float else x
 
 
 def _reduction(kind: Any) -> Callable[..., Any]:
@@ -304,6 +308,9 @@ def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Trace
 
 
 def _indexed(x: Traced, keys: Any) -> Traced:
+    named = [(k, e) for k, e in zip(keys, x.extents, strict=False) if k is not None]
+    if len(named) == 1 and named[0][0].dtype.is_integer:  # several: `f.index` does so
+        keys = [k if k is None else f.from_end(*named[0]) for k in keys]
     return x[tuple(slice(None) if k is None else k for k in keys)]
 
 
@@ -404,10 +411,10 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
         "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
     }.items()},
     **{op: _unary(op) for op in (
-        "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor",
-        "ceil",
+        "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid",
     )},
-    "div": more.divided, "round": lambda x: np.rint(x),
+    **{name: _rounded(op) for name, op in {"floor": np.floor, "ceil": np.ceil, "round": np.rint}.items()},
+    "div": more.divided,
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     "bitwise_not": _unary("invert"), "pow": lambda x, y: f.power(*alike(x, y)),
     "where": lambda seen, x, y: where(seen, *alike(x, y)),
