@@ -218,3 +218,13 @@ def test_indices_computed_past_the_end_add_nothing(kind: Any):
     want = np.zeros((6, 20))
     np.add.at(want, ids, y[:3])
     assert np.abs(G.trace(added, ids, y).compile()(ids, y) - want).max() < 1e-6
+
+
+def test_what_is_returned_twice_is_there_twice():
+    def twice(x: Any) -> Any:
+        y = np.tanh(x)
+        return y, y.T, y, x
+
+    x = fresh_rng().standard_normal((3, 5))
+    for got, want in zip(G.trace(twice, x).compile()(x), twice(x), strict=True):
+        assert got.shape == want.shape and np.abs(got - want).max() < 1e-12

@@ -82,7 +82,7 @@ def trace(fn: Callable[..., Any], *specs: Any, name: str | None = None) -> Tiled
     arguments = [recorder.input(p, s) for p, s in zip(parameters, specs, strict=True)]
     result = fn(*arguments)
     results = result if isinstance(result, tuple) else (result,)
-    graph.results = tuple(recorder.output(r, i, len(results)) for i, r in enumerate(results))
+    graph.results = recorder.outputs(results)
     return graph.validate()
 
 
@@ -114,18 +114,23 @@ class Recorder:
         self.graph.add(Buffer(self.fresh(name), GLOBAL, extents, dtype, "input"))
         return Traced.of(self, self.graph.buffers[name])
 
-    def output(self, value: Any, number: int, of: int) -> str:
-        if not isinstance(value, Traced) or value.recorder is not self:
-            raise CompileError(f"the function returns {value!r}, which is no traced array")
-        buffer = self.graph.buffers[value.buffer]
-        plain = value.is_plain and buffer.role == "local" and buffer.alias_of is None
-        if not plain:
-            value = value.copied()
+    def outputs(self, values: Sequence[Any]) -> tuple[str, ...]:
+        """A Buffer of its own for each value; copies are made before any Buffer has another name."""
+        made: dict[str, bool] = {}
+        for value in values:
+            if not isinstance(value, Traced) or value.recorder is not self:
+                raise CompileError(f"the function returns {value!r}, which is no traced array")
             buffer = self.graph.buffers[value.buffer]
-        name = self.fresh("out" if of == 1 else f"out{number}") if plain else buffer.name
-        self.rename(buffer.name, name)
-        self.graph.buffers[name] = replace(self.graph.buffers[name], role="output")
-        return name
+            plain = value.is_plain and buffer.role == "local" and buffer.alias_of is None
+            plain &= buffer.name not in made
+            made[buffer.name if plain else value.copied().buffer] = plain
+        names: list[str] = []
+        for number, (buffer, plain) in enumerate(made.items()):
+            name = self.fresh("out" if len(made) == 1 else f"out{number}") if plain else buffer
+            self.rename(buffer, name)
+            self.graph.buffers[name] = replace(self.graph.buffers[name], role="output")
+            names.append(name)
+        return tuple(names)
 
     def rename(self, old: str, new: str) -> None:
         """Gives a Buffer the name of the output that it is."""
