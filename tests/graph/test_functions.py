@@ -228,3 +228,15 @@ def test_what_is_returned_twice_is_there_twice():
     x = fresh_rng().standard_normal((3, 5))
     for got, want in zip(G.trace(twice, x).compile()(x), twice(x), strict=True):
         assert got.shape == want.shape and np.abs(got - want).max() < 1e-12
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (17, 1), (1, 1), (5, 1, 3)])
+def test_one_row_or_column_is_scattered(shape: tuple[int, ...]):
+    rng = fresh_rng()
+    ids, y = rng.integers(0, 5, shape[0]), rng.standard_normal(shape)
+
+    def added(ids: Any, y: Any) -> Any:
+        return G.scatter_add(5, ids, y)
+
+    got, want = G.trace(added, ids, y).compile()(ids, y), added(ids, y)
+    assert got.shape == want.shape and np.abs(got - want).max() < 1e-12

@@ -255,6 +255,8 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     assert isinstance(operation, Operation)
     rows = Gather(ids.at(names[: ids.ndim]).access)
     at = Access(result.buffer, (rows, *(Index(affine(n)) for n in names[ids.ndim :])))
+    ones = set(names) - {axis.name for axis in task.axes}  # extents of 1 are no axes
+    at = at.substitute({n: Affine() for n in ones})
     task.nodes[0] = replace(operation, store=TiledEdge("store", at, "add"))
     shape = (affine(size), *values.extents[ids.ndim :])
     return recorder.reshaped(result.buffer, shape, zeroed=True)
