@@ -80,7 +80,8 @@ class Program:
         )
 
     def values(self, rng: np.random.Generator) -> list[Any]:
-        """Random numbers: whole ones in arrays of integers, of which products stay small."""
+        """Random numbers: whole ones in arrays of integers, of which products stay small; floats of both signs, but
+        of a mean: what is left of a sum that cancels is no measure of its rounding."""
         made: list[Any] = []
         for _, element, shape, _, layout, value in self._arguments():
             kind = np.dtype(NUMPY[element])
@@ -92,7 +93,7 @@ class Program:
             numbers = (
                 rng.integers(low, high, extents)
                 if kind.kind in "biu"
-                else rng.standard_normal(extents)
+                else rng.standard_normal(extents) + 0.5
             )
             made.append(_placed(numbers.astype(kind), layout))
         return made
