@@ -110,6 +110,8 @@ class PositionRewriter:
         """What ops create that meets others of other bases, by the number with which its position ends."""
         self._among: dict[SSAValue, list[int]] = {}
         """Of a descriptor, which of these it may be."""
+        self._given: dict[SSAValue, list[SSAValue]] = {}
+        """What an op that creates one was given when it was asked: loops before it are rebuilt since."""
 
     def run(self, region: Region) -> None:
         self._number(region)
@@ -143,8 +145,7 @@ class PositionRewriter:
         for value in (v for op in region.walk() for v in values_made(op) if self._moves(v)):
             before = () if chosen_from(value) else self._from(value)
             ends[value] = ends.get(before[0], []) if before else origins([value], self._from)
-        groups: dict[SSAValue, list[SSAValue]] = {}
-        """What meets, directly or by what it meets."""
+        groups: dict[SSAValue, list[SSAValue]] = {}  # what meets, directly or by what it meets
         for met in ends.values():
             if len(met) > 1:
                 group = list(dict.fromkeys(v for e in met for v in groups.get(e, [e])))
@@ -193,13 +194,19 @@ class PositionRewriter:
 
     def _created(self, value: SSAValue) -> Placed | None:
         op = value.owner
-        created = self.client.root(op) if isinstance(op, Operation) else None
-        if created is not None:
-            self.placed[value] = created
+        if not isinstance(op, Operation) or (created := self.client.root(op)) is None:
+            return None
+        self.placed[value], self._given[value] = created, [*op.operands]
         return created
 
+    def _follow(self, became: dict[Index, Index]) -> None:
+        """Of values that others took the place of, descriptors are at these."""
+        for each in (*self.placed.values(), *self._bases) if became else ():
+            each.parts = [became.get(part, part) for part in each.parts]
+
     def _op(self, op: Operation) -> None:
-        if len(op.results) == 1 and op.results[0] in self.placed:
+        if len(op.results) == 1 and (given := self._given.get(op.results[0])) is not None:
+            self._follow({a: b for a, b in zip(given, op.operands, strict=True) if a is not b})
             self._dead.append(op)
             return
         if (created := self.client.root(op)) is not None:
@@ -370,8 +377,7 @@ class PositionRewriter:
             before = start.parts[p]
             value = Before(loop).index(before)
             part.replace_all_uses_with(value)
-            for other in self.placed.values():
-                other.parts = [before if each is part else each for each in other.parts]
+            self._follow({part: before})
             block.erase_arg(part)
             if value.first_use is None and isinstance(value.owner, arith.ConstantOp):
                 Rewriter.erase_op(value.owner)
