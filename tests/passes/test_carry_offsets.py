@@ -210,3 +210,27 @@ def test_arrays_that_a_loop_exchanges(name: str, target: str, tmp_path: Path, ca
     found = main(["check", f"{path}:{name}", "--target", target, "--args", *GIVEN[name]])
     assert found == 0, capsys.readouterr().err
     assert "pass carry-offsets" in capsys.readouterr().out
+
+
+def test_addresses_that_a_rebuilt_loop_gives():
+    """Tiles of them meet others behind the loop: they are of what the new loop gives."""
+    module = parse_module("""
+gpu.module @m {
+ gpu.func @k(%A: memref<64x64xf32>, %p: i64, %q: i64, %c: i1) kernel attributes {tilewright.level = "workgroup"} {
+  %t = xetile.init_tile %A[0, 0] : memref<64x64xf32> -> !xetile.tile<16x16xf32>
+  %last, %moved = scf.for %i = %c0 to %c4 step %c1 iter_args(%n = %p, %u = %t) -> (i64, !xetile.tile<16x16xf32>) {
+    %m = arith.addi %n, %q : i64
+    %w = xetile.update_tile_offset %u, [0, 16] : !xetile.tile<16x16xf32>
+    scf.yield %m, %w : i64, !xetile.tile<16x16xf32>
+  }
+  %b = xetile.init_tile %last[0, 0], [64, 64], [64, 1] : i64 -> !xetile.tile<16x16xf32>
+  %d = xetile.init_tile %p[0, 0], [64, 64], [64, 1] : i64 -> !xetile.tile<16x16xf32>
+  %e = arith.select %c, %b, %d : !xetile.tile<16x16xf32>
+  %v = xetile.load_tile %e : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+  %w = xetile.load_tile %moved : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+  xetile.store_tile %v, %t : vector<16x16xf32>, !xetile.tile<16x16xf32>
+  gpu.return
+ }
+}""")
+    carry_offsets(module)
+    module.verify()

@@ -10,8 +10,8 @@ A tile that a loop, a branch or a selection chose of several arrays is accessed 
 array (`positions`); so is an array that was chosen itself (`chosen-arrays`).
 
 Requires: a program of a workgroup or a subgroup. Guarantees: the same results; every tile is made by an init_tile: no
-op moves one, no loop and no branch gives one. Raises UnsupportedError where a loop changes the array, and for tiles
-that anything but scf.for, scf.while, scf.if and arith.select gives.
+op moves one, no loop and no branch gives one. Raises UnsupportedError where an array is made inside of the loop or
+branch that chooses it, and for tiles that anything but scf.for, scf.while, scf.if and arith.select gives.
 """
 
 from __future__ import annotations

@@ -202,6 +202,8 @@ class PositionRewriter:
     def _follow(self, became: dict[Index, Index]) -> None:
         """Of values that others took the place of, descriptors are at these."""
         for each in (*self.placed.values(), *self._bases) if became else ():
+            if isinstance(root := became.get(each.root), SSAValue):
+                each.root = root
             each.parts = [became.get(part, part) for part in each.parts]
 
     def _op(self, op: Operation) -> None:
@@ -265,10 +267,7 @@ class PositionRewriter:
     def _root_of(self, op: Operation, given: Sequence[Placed]) -> SSAValue:
         """The root of descriptors that meet at an op."""
         first, *others = given
-        if all(
-            len(first.parts) == len(other.parts) and _meet(first.root, other.root, op)
-            for other in others
-        ):
+        if all(len(first.parts) == len(o.parts) and _meet(first.root, o.root, op) for o in others):
             return first.root
         raise _of_other_bases(op)
 
