@@ -307,8 +307,7 @@ class _Estimate:
         whole, array = size * self.inside(tile), self.arrays.get(tile.source)
         if array is None or not array.strides:
             return whole
-        sizes, least = self.program.tiles[tile], self.program.rates.access_bytes
-        dims = zip(reversed(sizes), reversed(array.shape), reversed(array.strides), strict=False)
+        least, dims = self.program.rates.access_bytes, self.dims(tile)
         runs = [
             n * array.dtype.itemsize for n, extent, stride in dims if stride == 1 and n < extent
         ]
@@ -318,15 +317,15 @@ class _Estimate:
 
     def rows(self, tile: xetile.InitTileOp) -> float:
         """Of a tile, as they lie in memory, those that its array has at most."""
-        array = self.arrays.get(tile.source)
-        strides: Sequence[Any] = getattr(array, "strides", None) or (1,)
-        dims = zip(
-            reversed(self.program.tiles[tile]),
-            reversed(self.shapes.get(tile.source, ())),
-            reversed(strides),
-            strict=False,
-        )
+        dims = self.dims(tile)
         return float(prod(min(n, extent) for n, extent, stride in dims if stride != 1))
+
+    def dims(self, tile: xetile.InitTileOp) -> list[tuple[int, int, int]]:
+        """A tile's sizes, and the extents and strides of its array, innermost first, as far as the array has them."""
+        array = self.arrays.get(tile.source)
+        sizes, shape = self.program.tiles[tile], self.shapes.get(tile.source, ())
+        strides: Sequence[Any] = getattr(array, "strides", None) or (1,)
+        return list(zip(reversed(sizes), reversed(shape), reversed(strides), strict=False))
 
     def trips(self, loop: scf.ForOp) -> float:
         if loop in self.means:

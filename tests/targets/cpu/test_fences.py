@@ -12,9 +12,10 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels
 from tests.fences import Fenced, fenced
-from tests.targets.cpu import test_amx_emulated
+from tests.targets.cpu.amx_emulation import NEEDS_AVX512, WITH_AVX512, emulate_tiles
 from tilewright import ops
 from tilewright.targets.cpu import workspace
+from tilewright.targets.cpu.machine import host_level
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -37,14 +38,14 @@ def first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 @pytest.fixture
 def tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    test_amx_emulated.emulate_tiles(monkeypatch)
+    emulate_tiles(monkeypatch)
 
 
 @pytest.fixture(params=["host", "amx"])
 def machine(request: pytest.FixtureRequest) -> str:
     if request.param == "amx":
-        if test_amx_emulated.pytestmark.args[0]:
-            pytest.skip(test_amx_emulated.pytestmark.kwargs["reason"])
+        if host_level() not in WITH_AVX512:
+            pytest.skip(NEEDS_AVX512)
         request.getfixturevalue("tiles")
     return request.param
 

@@ -12,8 +12,7 @@ import pytest
 import tilewright as tw
 from tests.arrays import error
 from tilewright import ops
-from tilewright.targets.cpu.machine import host_level
-from tilewright.targets.cpu.thin import RUN, VECTORS
+from tilewright.targets.cpu.machine import THIN_RUN, THIN_VECTORS, host_level
 
 LEVELS = ["x86-64", "avx2", "avx512", "vnni", "amx"]
 RUNNABLE = LEVELS[: LEVELS.index(host_level()) + 1]
@@ -178,8 +177,8 @@ def test_few_rows_are_the_only_copy(form):
     found = text(form, 1, 4096)
     assert "tw_pack0" not in found
     lines = found.split("\n")
-    assert len(re.findall("math.fma", found)) == (VECTORS + 1 if form == "nn" else 8 + 8)
-    assert any(f"{RUN}" in line for line in lines)
+    assert len(re.findall("math.fma", found)) == (THIN_VECTORS + 1 if form == "nn" else 8 + 8)
+    assert any(f"{THIN_RUN}" in line for line in lines)
 
 
 def test_a_transpose_needs_no_more_masks():

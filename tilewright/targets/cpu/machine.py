@@ -120,6 +120,10 @@ class CpuMachine:
         rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
         return rows, THIN_COLUMNS
 
+    def thin_vectors(self, rows: int, columns: int, lanes: int) -> int:
+        """Of each row of B, those that few `rows` are multiplied by at once (see `thin`): a power of two."""
+        return power_of_two_in(THIN_VECTORS, columns // lanes, self.accumulators // rows)
+
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
 
@@ -143,6 +147,11 @@ THIN_INNER_OF_TILES: Final = (4, 4)
 THIN_IN_TURNS: Final = 2
 """Times as many rows as a panel has: those that a turn copies are multiplied by no other."""
 THIN_COLUMNS: Final = 24
+THIN_RUN: Final = 8
+"""Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
+cache has lines, for rows are often a power of two apart."""
+THIN_VECTORS: Final = 4
+"""Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
 COLUMNS_OF_HALVES: Final = 8
 """Tiles multiply halves in three products, not one, and all elements are copied for them."""
 
@@ -239,6 +248,11 @@ def machine(level: str | None = None, tier: str | None = None) -> CpuMachine:
             )
         name = min(name, found.most, key=order.index)
     return CpuMachine.of(here, name, here.extras(name) & host_features(), host_core())
+
+
+def power_of_two_in(*limits: int) -> int:
+    """The largest power of two that exceeds none of these, or 1."""
+    return 1 << (max(min(limits), 1).bit_length() - 1)
 
 
 FEW_READS: Final = 2

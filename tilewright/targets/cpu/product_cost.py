@@ -43,6 +43,7 @@ from tilewright.targets.cpu.machine import (
     SPREAD,
     STREAMS,
     STRIP_BYTES,
+    THIN_RUN,
     WIDE_COLUMNS,
     CpuMachine,
     among_sets,
@@ -58,9 +59,8 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
-THIN_RUN, THIN_VECTORS, THIN_NEAR = 8, 4, 1 << 14
-"""Rows of B that are multiplied side by side (`thin`), vectors of each at once, and bytes of all up to which the rows
-behind them are fetched by name."""
+THIN_NEAR = 1 << 14
+"""Bytes of rows of B that are multiplied side by side (`thin`) up to which the rows behind them are fetched by name."""
 ALONE_SECONDS = 5e-9
 """Of a vector beyond whole groups of these, besides: nothing fetches its line."""
 STRIP = 250
@@ -340,8 +340,7 @@ class PanelCosts:
     def _alone(self, p: PlacedProduct) -> int:
         """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
         m, lanes = self.machine, self.machine.vector_bytes // max(4, _itemsize(p.types[2]))
-        most = min(THIN_VECTORS, p.b.tile // lanes, m.accumulators // p.a.tile)
-        group = lanes << max(most, 1).bit_length() - 1
+        group = lanes * m.thin_vectors(p.a.tile, p.b.tile, lanes)
         return -(-(p.b.extent % group) // lanes) if group > lanes else 0
 
     def _read(

@@ -36,18 +36,13 @@ from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import THIN_RUN, CpuMachine, power_of_two_in
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two
 from tilewright.targets.cpu.thin_whole import WholeTiles
 
-RUN = 8
-"""Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
-cache has lines, for rows are often a power of two apart."""
-VECTORS = 4
-"""Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
 FEW = 4
 """Rows beside which memory limits dot products: sums come and go while each group of rows of B is read from end to end
 (outer), and vectors that are converted come a fifth sooner (inner)."""
@@ -92,7 +87,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
         group, kind, instruction = dot.group, dot.a.element, dot.instruction
     if inner:
         few = rows if side == 1 else min(4, lanes, power_of_two(cols))
-        many = _most(8 if side == 0 else min(8, lanes), m.accumulators // few)
+        many = power_of_two_in(8, m.accumulators // few, lanes if side == 1 else 8)
         mr, nr = (few, many) if side == 1 else (many, few)
         left, right = (PanelFormat(power_of_two(n), lanes * group, kind) for n in (mr, nr))
         depth = (DEPTH_OF_DOTS if instruction else DEPTH) // power_of_two(few)
@@ -104,8 +99,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     if side == 0:
         return None
     left, right = (PanelFormat(n, group, kind) for n in (power_of_two(rows), lanes))
-    vectors = _most(min(VECTORS, cols // lanes), m.accumulators // rows)
-    columns = vectors * lanes
+    columns = m.thin_vectors(rows, cols, lanes) * lanes
     family = Family("outer", element, rows, columns, left, right, m.kc, instruction=instruction)
     return Thin(family, side, chain, group)
 
@@ -126,11 +120,6 @@ def _left_there(
     halves = family.a.parts > 1
     limits = m.thin(tiles=family.tiles, inner=along == 1 - side, halves=halves, turns=turns)
     return chain if few <= limits[1 - side] else None
-
-
-def _most(limit: int, n: int) -> int:
-    """The largest power of two that exceeds neither, or 1."""
-    return 1 << (max(min(limit, n), 1).bit_length() - 1)
 
 
 def contiguous(chain: Chain) -> int | None:
@@ -169,7 +158,7 @@ class ThinProduct(WholeTiles):
         self.per = form.per
         self.factors = VectorType(form.family.a.element, [self.lanes * self.per])  # pyright: ignore
         """What is multiplied at once: `per` k of each sum."""
-        self.run = RUN if self.per == 1 or form.family.mr > FEW else self.per
+        self.run = THIN_RUN if self.per == 1 or form.family.mr > FEW else self.per
         self.line = max(1, 64 // (self.lanes * itemsize(tile.element)))
         """Vectors of a line of the operand."""
 
