@@ -29,10 +29,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, itemsize
+from tilewright.targets.cpu.memory import Buffer
 
 TILE_ROWS: Final = 16
 TILE_BYTES: Final = 64

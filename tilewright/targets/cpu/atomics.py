@@ -19,10 +19,11 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.atomic_loops import exchange_vector
 from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.positions import row_of
 from tilewright.targets.cpu.private_sums import add_to_own
 from tilewright.targets.cpu.reductions import power_of_two

@@ -23,18 +23,13 @@ from typing import TYPE_CHECKING
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import STORES, Root
-from tilewright.targets.cpu.memory import (
-    Registers,
-    element_of,
-    itemsize,
-    register_starts,
-    rows_cols,
-)
+from tilewright.targets.cpu.memory import Registers, register_starts
 from tilewright.targets.cpu.storage import is_tile
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import AnyFloat, VectorType, i1
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import itemsize, rows_cols
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.amx import AMX_ROWS, Turn, halved
@@ -29,7 +30,7 @@ from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
 from tilewright.targets.cpu.lying_tiles import LyingTiles
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
-from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import PackedArray

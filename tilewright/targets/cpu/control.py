@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import rows_cols
 from tilewright.dialects.stage import FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -25,7 +26,7 @@ from tilewright.targets.cpu.carried_registers import (
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
 from tilewright.targets.cpu.fused import FusedEmitter
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Registers, register_starts, rows_cols
+from tilewright.targets.cpu.memory import Buffer, Registers, register_starts
 from tilewright.targets.cpu.storage import is_tile
 
 

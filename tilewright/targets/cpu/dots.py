@@ -19,10 +19,10 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.instructions import find
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.cpu.panels import PanelFormat
 from tilewright.uarch.cpu import MicroKernel
 

@@ -22,21 +22,14 @@ from xdsl.dialects.builtin import IntegerType, VectorType, bf16, f32, i1, i32
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, lane_type, vec
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.passes.fold_identities import splat
 from tilewright.rules import Rules
-from tilewright.targets.cpu.memory import (
-    Buffer,
-    Registers,
-    ScatteredTile,
-    Tile,
-    element_of,
-    itemsize,
-    rows_cols,
-)
+from tilewright.targets.cpu.memory import Buffer, Registers
 
 NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""

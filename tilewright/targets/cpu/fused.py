@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import terminator
@@ -39,7 +40,6 @@ from tilewright.targets.cpu.fused_plan import (
     is_identity_reduction,
     is_row_reduction,
 )
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
 from tilewright.targets.cpu.positions import run_at
 from tilewright.targets.cpu.private_sums import add_vector

@@ -18,18 +18,12 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
 from tilewright.targets.cpu.evaluate import Evaluator, Position
-from tilewright.targets.cpu.memory import (
-    Buffer,
-    ScatteredTile,
-    Tile,
-    element_of,
-    itemsize,
-    rows_cols,
-)
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.positions import Columns, parts_of, run_of
 from tilewright.targets.cpu.reductions import narrow_extreme
 from tilewright.uarch.cpu import Caches

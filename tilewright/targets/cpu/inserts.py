@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import element_of, rows_cols
 from tilewright.dialects.movement import numbered
 from tilewright.dialects.upstream.vector import InsertStridedSliceOp
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import element_of, rows_cols
 from tilewright.targets.cpu.moves import chosen, moved_at_run_time
 
 

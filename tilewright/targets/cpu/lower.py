@@ -26,6 +26,15 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 
 from tilewright.arguments import Grid
 from tilewright.codegen.builder import Builder, Idx, function, index
+from tilewright.codegen.tiles import (
+    Matrix,
+    ScatteredTile,
+    Tile,
+    element_of,
+    itemsize,
+    matrix_of_memref,
+    rows_cols,
+)
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -48,16 +57,7 @@ from tilewright.targets.cpu.fetch_ahead import tiles_beside
 from tilewright.targets.cpu.fused import FusedEmitter
 from tilewright.targets.cpu.fused_plan import FusedPlan, Root
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import (
-    Buffer,
-    Matrix,
-    ScatteredTile,
-    Tile,
-    element_of,
-    itemsize,
-    matrix_of_memref,
-    rows_cols,
-)
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.memrefs import Scratch, generic_atomic
 from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.packing import (

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import AnyFloat, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import Tile, itemsize, plain
 from tilewright.dialects import mach
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import PackOp
@@ -29,7 +30,7 @@ from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, plain
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.packing import is_verbatim

@@ -17,12 +17,12 @@ from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
 from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct
-from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.cpu.panels import PanelFormat, pack_block
 
 FEW = 2

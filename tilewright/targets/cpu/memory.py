@@ -1,4 +1,4 @@
-"""Where values live: matrices and tiles over them (`tilewright.codegen.tiles`), and scratch buffers of the workgroup.
+"""Where values live: scratch buffers of the workgroup, and registers.
 
 A `Buffer` is a tile-shaped value in scratch memory, row after row, rows `ld` elements apart.
 """
@@ -11,30 +11,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.tiles import (
-    Matrix,
-    ScatteredTile,
-    Tile,
-    element_of,
-    itemsize,
-    matrix_of_memref,
-    plain,
-    rows_cols,
-)
-
-__all__ = [
-    "Buffer",
-    "Matrix",
-    "Registers",
-    "ScatteredTile",
-    "Tile",
-    "element_of",
-    "itemsize",
-    "matrix_of_memref",
-    "plain",
-    "register_starts",
-    "rows_cols",
-]
+from tilewright.codegen.tiles import itemsize
 
 
 @dataclass

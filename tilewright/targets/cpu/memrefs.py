@@ -6,11 +6,11 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import itemsize
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.kernel_ops import KernelValues
 
 SPARE_BYTES = 64

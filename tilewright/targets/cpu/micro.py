@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, f32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import itemsize, plain, rows_cols
 from tilewright.targets.cpu.amx import (
     AMX_ROWS,
     TILE_BYTES,
@@ -30,7 +31,7 @@ from tilewright.targets.cpu.dots import (
 )
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, itemsize, plain, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.panels import PanelFormat
 
 AMX_STEPS = 16

@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, lane_type
+from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects.movement import (
     ELEMENTS,
     numbered,
@@ -31,7 +32,6 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.layout.digits import row_strides
 from tilewright.passes.integers import is_multiple
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
 Digits = list[tuple[int, int, int]]
 """A number made of another's digits: the sum of (x // weight % size) * step, for (weight, size, step)."""

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index
+from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import PanelOp
@@ -36,7 +37,7 @@ from tilewright.targets.cpu.machine import (
     CpuMachine,
     among_sets,
 )
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.packed_array import PackedArray, Placed, panel_of
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches

@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import FusedPlan
-from tilewright.targets.cpu.memory import Tile, itemsize, rows_cols
 from tilewright.targets.cpu.streaming import phase_of, streamed_tile
 from tilewright.targets.cpu.sweeps import LINE, Sweep, main_part
 

@@ -8,8 +8,8 @@ from xdsl.dialects import func
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects.stage import PanelOp
-from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.cpu.panels import PanelFormat
 
 

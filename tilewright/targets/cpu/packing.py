@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCa
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
+from tilewright.codegen.tiles import Tile, itemsize, plain
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.text import print_module
@@ -20,7 +21,6 @@ from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.machine import FEW_COPIES, FEW_READS, CpuMachine
-from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.operands import PACK_ARGUMENTS, spread
 from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block

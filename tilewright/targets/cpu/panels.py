@@ -19,10 +19,9 @@ from xdsl.dialects.builtin import IntegerType, VectorType, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.tiles import element_of
+from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.memory import itemsize
 
 UNIT = 16
 """Bytes within which elements of registers change places in one step."""

@@ -27,6 +27,7 @@ from xdsl.traits import MemoryEffectKind
 
 from tilewright import dtypes
 from tilewright.codegen.builder import Idx, index
+from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.effects import PEOPLE, Acts, memory_effects
@@ -37,7 +38,7 @@ from tilewright.passes.memory_objects import orders
 from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.division import Division
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.product_cost import shortest_part
 from tilewright.targets.cpu.storage import is_tile
 from tilewright.targets.cpu.sums_in_place import in_array, plain_store

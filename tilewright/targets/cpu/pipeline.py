@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, V
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
+from tilewright.codegen.tiles import element_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
@@ -27,7 +28,6 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.fetch_ahead import fetch_ahead
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import CpuMachine, machine
-from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.raster import raster
 from tilewright.targets.cpu.roles import roles_of

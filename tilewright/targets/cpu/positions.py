@@ -17,12 +17,12 @@ from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, lane_type
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 
 
 @evaluates(arith.CmpiOp)

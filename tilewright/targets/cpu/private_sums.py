@@ -37,6 +37,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.atomic_loops import exchange_vector
 from tilewright.codegen.builder import Builder, Idx, lane_type
+from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize, plain, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, neutral, reduction_of
@@ -44,7 +45,6 @@ from tilewright.passes.axes import shape_of
 from tilewright.passes.sums_by_atomics import sums_by_atomics
 from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
 from tilewright.targets.cpu.fused_plan import Root
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, itemsize, plain, rows_cols
 from tilewright.targets.cpu.packing import task_function
 from tilewright.targets.cpu.positions import row_of, run_at
 

@@ -17,11 +17,12 @@ from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, lane_type
+from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.targets.cpu.evaluate import Evaluator, Position
-from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.fused import FusedEmitter

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
+from tilewright.codegen.tiles import plain, rows_cols
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.dialects.upstream.arith import constant
@@ -37,7 +38,6 @@ from tilewright.targets.cpu.machine import (
     shallower,
     turns_often,
 )
-from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.thin import contiguous

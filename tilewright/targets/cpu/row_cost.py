@@ -15,9 +15,9 @@ from math import inf, prod
 from typing import TYPE_CHECKING
 
 from tilewright.arguments import Grid
+from tilewright.codegen.tiles import itemsize
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.split_workgroups import inside
-from tilewright.targets.cpu.memory import itemsize
 
 if TYPE_CHECKING:
     from xdsl.dialects import gpu

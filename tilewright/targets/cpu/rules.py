@@ -10,12 +10,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import lane_type
 from tilewright.codegen.divisions import divide
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
 from tilewright.targets.cpu.positions import run_at
 from tilewright.targets.cpu.turned import read_block
 

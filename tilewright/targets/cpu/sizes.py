@@ -12,8 +12,8 @@ from xdsl.dialects import memref
 from xdsl.dialects.builtin import MemRefType, ModuleOp, VectorType
 from xdsl.ir import Operation
 
+from tilewright.codegen.tiles import itemsize
 from tilewright.diagnostics import unsupported
-from tilewright.targets.cpu.memory import itemsize
 from tilewright.uarch import Machine
 
 

@@ -16,11 +16,11 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.codegen.tiles import element_of, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.passes.carried import reached
-from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
 _HOLDERS = (FusedOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)

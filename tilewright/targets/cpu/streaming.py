@@ -24,11 +24,11 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx, index
+from tilewright.codegen.tiles import Tile, element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.memory import Tile, element_of, itemsize
 from tilewright.targets.cpu.sweeps import LINE, Ahead, main_part
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from typing import NamedTuple
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
+from tilewright.codegen.tiles import Tile, element_of, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of

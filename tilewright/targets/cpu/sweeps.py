@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.dialects import mach
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import Root
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.reductions import Accumulator
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import strided_form
+from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
@@ -37,7 +38,7 @@ from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import THIN_RUN, CpuMachine, power_of_two_in
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two

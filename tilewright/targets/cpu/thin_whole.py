@@ -20,11 +20,12 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.targets.cpu.dots import spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.reductions import across
 
 BYTES = 1 << 17

@@ -32,12 +32,12 @@ from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.tiles import Tile, element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS, numbered
 from tilewright.targets.cpu.evaluate import Evaluator, Position, TurnedBlock
 from tilewright.targets.cpu.fused_plan import FusedPlan, Root
-from tilewright.targets.cpu.memory import Tile, element_of, itemsize, rows_cols
 from tilewright.targets.cpu.panels import UNIT, columns
 from tilewright.targets.cpu.reductions import power_of_two
 from tilewright.targets.cpu.streaming import past_caches, streamed_tile
