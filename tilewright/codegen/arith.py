@@ -11,7 +11,7 @@ from tilewright.codegen.lane_ops import Lanes, splat
 from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.codegen.registers import Element
 
-_INTEGER_BINARY = {
+INTEGER_BINARY = {
     f"{dialect}.{own}": llvm
     for llvm, of_arith, of_index in (
         ("add", "addi", "add"),
@@ -32,10 +32,10 @@ _INTEGER_BINARY = {
 }
 
 
-@prints(*_INTEGER_BINARY)
+@prints(*INTEGER_BINARY)
 def print_integer_binary(p: Printer, op: Operation) -> None:
     a, b = op.operands
-    name = _INTEGER_BINARY[op.name]
+    name = INTEGER_BINARY[op.name]
     overflow = op.properties.get("overflowFlags")
     if isinstance(overflow, IntegerOverflowAttr) and overflow.data:
         name = " ".join([name, *sorted(f.value for f in overflow.data)])
@@ -46,7 +46,7 @@ def print_integer_binary(p: Printer, op: Operation) -> None:
     )
 
 
-_INTEGER_MINMAX = {
+INTEGER_MINMAX = {
     f"{dialect}.{name}{sign}{end}": sign + name
     for name in ("min", "max")
     for sign in ("s", "u")
@@ -54,9 +54,9 @@ _INTEGER_MINMAX = {
 }
 
 
-@prints(*_INTEGER_MINMAX)
+@prints(*INTEGER_MINMAX)
 def print_integer_minmax(p: Printer, op: Operation) -> None:
-    name = _INTEGER_MINMAX[op.name]
+    name = INTEGER_MINMAX[op.name]
     elementwise(p, op, lambda o, e, x: o.intrinsic(name, e.llvm, *x))
 
 

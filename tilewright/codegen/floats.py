@@ -15,7 +15,7 @@ from tilewright.codegen.lane_ops import FloatText, Lanes, splat
 from tilewright.codegen.printer import Printer, integer_attribute, prints
 from tilewright.codegen.registers import Element
 
-_FLOAT_BINARY = {
+FLOAT_BINARY = {
     "arith.addf": "fadd",
     "arith.subf": "fsub",
     "arith.mulf": "fmul",
@@ -24,9 +24,9 @@ _FLOAT_BINARY = {
 }
 
 
-@prints(*_FLOAT_BINARY)
+@prints(*FLOAT_BINARY)
 def print_float_binary(p: Printer, op: Operation) -> None:
-    name = _FLOAT_BINARY[op.name]
+    name = FLOAT_BINARY[op.name]
     a, b = op.operands
     layout = p.layout(a.type)
     if layout.element.name == "f32" and "afn" in fast_flags(op):
@@ -77,17 +77,17 @@ def print_sign(p: Printer, op: Operation) -> None:
     elementwise(p, op, signed)
 
 
-_FLOAT_MINMAX = {f"arith.{name}f": name for name in ("maximum", "minimum", "maxnum", "minnum")}
+FLOAT_MINMAX = {f"arith.{name}f": name for name in ("maximum", "minimum", "maxnum", "minnum")}
 
 
-@prints(*_FLOAT_MINMAX)
+@prints(*FLOAT_MINMAX)
 def print_float_minmax(p: Printer, op: Operation) -> None:
     """maximumf gives NaN for NaN and +0 above -0; maxnumf gives the other operand. With nnan:
     compare and select.
 
     The expansion is ours: LLVM's own for x86 vectors takes twice the instructions.
     """
-    name = _FLOAT_MINMAX[op.name]
+    name = FLOAT_MINMAX[op.name]
     float_elementwise(p, op, lambda o, s, x: float_maximum(o, s, x[0], x[1], name))
 
 

@@ -14,50 +14,37 @@ import numpy as np
 from xdsl.dialects.builtin import AffineMapAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.arith import INTEGER_BINARY, INTEGER_MINMAX
 from tilewright.codegen.casts import resize_integer
 from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags
-from tilewright.codegen.floats import float_maximum, narrow_result
+from tilewright.codegen.floats import FLOAT_BINARY, FLOAT_MINMAX, float_maximum, narrow_result
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs, prints, unsupported
 from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.dialects.movement import integers
-from tilewright.dialects.upstream.combining import kind_of
+from tilewright.dialects.upstream.combining import REDUCTIONS, kind_of
 from tilewright.dialects.upstream.vector import ContractionOp
 
 F32 = Element("f32", "float", "float", 32, 32)
-
-_INTEGER = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
-_INTEGER_MINMAX = {"minsi": "smin", "minui": "umin", "maxsi": "smax", "maxui": "umax"}
-_FLOAT = {"add": "fadd", "mul": "fmul"}
-_FLOAT_MINMAX = {
-    "minnumf": "minnum",
-    "maxnumf": "maxnum",
-    "minimumf": "minimum",
-    "maximumf": "maximum",
-    "minf": "minnum",
-    "maxf": "maxnum",
-}
 
 
 def combiner(
     p: Printer, op: Operation, kind: str, e: Element, flags: str
 ) -> Callable[[int, str, str], str]:
     """combine(components, a, b) -> register, for registers of element `e` (f32 or f64 if a float)."""
-    if e.is_float:
-        if kind in _FLOAT:
-            return lambda n, a, b: Lanes(p, n, flags).fop(
-                _FLOAT[kind], Lanes(p, n).type(e.llvm), a, b
-            )
-        if kind in _FLOAT_MINMAX:
-            name = _FLOAT_MINMAX[kind]
-            return lambda n, a, b: float_maximum(Lanes(p, n, flags), e.llvm, a, b, name)
-    elif kind in _INTEGER:
-        return lambda n, a, b: Lanes(p, n).op(_INTEGER[kind], Lanes(p, n).type(e.llvm), a, b)
-    elif kind in _INTEGER_MINMAX:
-        return lambda n, a, b: Lanes(p, n).intrinsic(_INTEGER_MINMAX[kind], e.llvm, a, b)
-    raise unsupported(op, f"kind '{kind}' does not apply to {e.name}")
+    found = REDUCTIONS.get(kind)
+    each = found and (found.of_floats if e.is_float else found.of_integers)
+    if each is None:
+        raise unsupported(op, f"kind '{kind}' does not apply to {e.name}")
+    if (name := FLOAT_BINARY.get(each.name)) is not None:
+        return lambda n, a, b: Lanes(p, n, flags).fop(name, Lanes(p, n).type(e.llvm), a, b)
+    if (extreme := FLOAT_MINMAX.get(each.name)) is not None:
+        return lambda n, a, b: float_maximum(Lanes(p, n, flags), e.llvm, a, b, extreme)
+    if (own := INTEGER_BINARY.get(each.name)) is not None:
+        return lambda n, a, b: Lanes(p, n).op(own, Lanes(p, n).type(e.llvm), a, b)
+    return lambda n, a, b: Lanes(p, n).intrinsic(INTEGER_MINMAX[each.name], e.llvm, a, b)
 
 
 def computing_layout(p: Printer, layout: RegisterLayout) -> RegisterLayout:

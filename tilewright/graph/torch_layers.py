@@ -143,17 +143,24 @@ def _pooled(
     return reduced(kind, windows(x, sizes, steps, apart), axes)
 
 
+def parts(x: Traced, size: Any) -> tuple[list[Any], list[Any], list[Any] | None]:
+    """The last extents, into how many parts each is divided (None: as many as elements), and how long parts are; None
+    where they are not equal."""
+    extents = list(x.shape[-len(size) :])
+    wanted = [old if new is None else new for new, old in zip(size, extents, strict=True)]
+    pairs = list(zip(extents, wanted, strict=True))
+    equal = all(n == 1 or (isinstance(e, int) and e % n == 0) for e, n in pairs)
+    return extents, wanted, [e // n for e, n in pairs] if equal else None
+
+
 def adaptive_largest(x: Traced, size: Any) -> tuple[Traced, None]:
     """The largest element of as many equal parts of the last dimensions; not where it is."""
-    extents = x.shape[-len(size) :]
-    wanted = [old if new is None else new for new, old in zip(size, extents, strict=True)]
-    if any(
-        n != 1 and (not isinstance(e, int) or e % n) for e, n in zip(extents, wanted, strict=True)
-    ):
-        raise CompileError(f"the largest of {wanted} parts of {list(extents)}, which are not equal")
+    extents, wanted, window = parts(x, size)
+    if window is None:
+        raise CompileError(f"the largest of {wanted} parts of {extents}, which are not equal")
     if all(n == 1 for n in wanted):
         return x.max(tuple(range(-len(wanted), 0)), True), None
-    return largest(x, [e // n for e, n in zip(extents, wanted, strict=True)]), None
+    return largest(x, window), None
 
 
 def shuffled(x: Traced, factor: int) -> Traced:

@@ -288,16 +288,13 @@ def nearest(x: Traced, size: Any, *given: Any, exact: bool = False) -> Traced:
 
 def adaptive_mean(x: Traced, size: Any) -> Traced:
     """The mean of as many parts of the last dimensions, which may share elements at their ends."""
-    extents = x.shape[-len(size) :]
-    wanted = [old if new is None else new for new, old in zip(size, extents, strict=True)]
+    extents, wanted, window = layers.parts(x, size)
     if all(n == 1 for n in wanted):
         return x.mean(tuple(range(-len(wanted), 0)), True)
     if not all(isinstance(e, int) for e in extents):
-        raise CompileError(
-            f"the mean of {wanted} parts of {list(extents)}: the extents are numbers"
-        )
-    if not any(e % n for e, n in zip(extents, wanted, strict=True)):
-        return layers.mean(x, [e // n for e, n in zip(extents, wanted, strict=True)])
+        raise CompileError(f"the mean of {wanted} parts of {extents}: the extents are numbers")
+    if window is not None:
+        return layers.mean(x, window)
 
     def weights(to: Traced, own: Traced, old: int, new: int) -> Traced:
         first = np.floor((to * float(old) + 0.5) * (1 / new))
