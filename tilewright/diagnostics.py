@@ -19,16 +19,17 @@ from __future__ import annotations
 import linecache
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewright import frames
+from tilewright.frozen import frozen
 
 _SHOWN = 240
 """Characters of a line that a diagnostic shows."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Location:
     """A stretch of source text: ``line`` and ``col`` count from 1, ``end_col`` is exclusive.
 
@@ -69,7 +70,7 @@ class Location:
         return f"{number} | {line}\n{' ' * len(number)} | {before}{marks}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Note:
     """A second place that explains the first: where a helper was called, where a name was bound."""
 

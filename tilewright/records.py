@@ -13,17 +13,18 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tilewright import cache
 from tilewright.diagnostics import TilewrightError
+from tilewright.frozen import frozen
 
 _NAME = "record.json"
 
 
-@dataclass(frozen=True)
+@frozen
 class Record:
     """One measurement."""
 

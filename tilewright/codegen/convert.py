@@ -9,14 +9,14 @@ that the two steps round like one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs
 from tilewright.codegen.registers import Element, RegisterLayout
+from tilewright.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Small:
     """A narrow IEEE-like float: sign, exponent of `bias`, `mantissa` bits; and magnitudes, as bits."""
 

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.pointers import offset_pointer
 from tilewright.codegen.printer import Printer, attribute
 from tilewright.codegen.registers import DYNAMIC, Element, MemRefLayout
+from tilewright.frozen import frozen
 
 
 @dataclass
@@ -92,7 +93,7 @@ def total(p: Printer, *terms: str) -> str:
     return _folded(p, "add", 0, terms)
 
 
-@dataclass(frozen=True)
+@frozen
 class DescriptorTexts:
     """Numbers as constants and names of registers."""
 

@@ -17,7 +17,6 @@ into library calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
@@ -45,12 +44,13 @@ from tilewright.dialects.mach import AmxType
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.strided import strided_form as memref_form
+from tilewright.frozen import frozen
 
 DYNAMIC = -1
 """A size, stride or offset of a memref that is known only at run time."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Element:
     """A scalar type: MLIR name, LLVM type of its register, bits there and in memory."""
 
@@ -87,7 +87,7 @@ _FLOATS: dict[type[Attribute], tuple[str, str, int]] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class RegisterLayout:
     """The registers of one type: `types[i]` holds `counts[i]` consecutive components, row-major."""
 
@@ -101,7 +101,7 @@ class RegisterLayout:
         return prod(self.shape)
 
 
-@dataclass(frozen=True)
+@frozen
 class MemRefLayout:
     """A memref's descriptor; `DYNAMIC` entries are registers: base, offset, sizes, strides."""
 
@@ -125,7 +125,7 @@ def llvm_vector(count: int, scalar: str) -> str:
     return scalar if count == 1 else f"<{count} x {scalar}>"
 
 
-@dataclass(frozen=True)
+@frozen
 class Representation:
     """How vectors are cut. `widths`: component counts that a register may have, largest first; None
     = any.

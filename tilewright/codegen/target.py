@@ -6,9 +6,11 @@ Nothing here imports the IR: code that lies on disk is loaded and launched witho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tilewright.frozen import frozen
 
 if TYPE_CHECKING:
     from tilewright.codegen.printer import Printer
@@ -23,7 +25,7 @@ def _no_handlers() -> Mapping[str, Handler]:
     return {}
 
 
-@dataclass(frozen=True)
+@frozen
 class LLVMTarget:
     """A code generator of LLVM as the emitter sees it. Frozen: part of a cache key through `key()`."""
 

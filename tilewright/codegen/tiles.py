@@ -8,7 +8,7 @@ extent zero. A `ScatteredTile` is the elements at a vector of offsets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.arith import signless as plain
 from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dtypes import from_mlir
+from tilewright.frozen import frozen
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import InitTileOp
@@ -50,7 +51,7 @@ def rows_cols(type: Attribute) -> tuple[int, int]:
     return rows, shape[-1] if shape else 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Matrix:
     """An array: address, extents and strides (in elements) of all dimensions."""
 
@@ -65,7 +66,7 @@ class Matrix:
         return b.ptr(self.pointer, b.times(self.offset, -itemsize(self.element)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """A 2-D tile of a base matrix."""
 
@@ -89,7 +90,7 @@ class Tile:
         return b.minus(self.extents[axis], self.offsets[axis])
 
 
-@dataclass(frozen=True)
+@frozen
 class ScatteredTile:
     """Elements at offsets (an index vector value) from `pointer`, legal in 0 .. count-1."""
 

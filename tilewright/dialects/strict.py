@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Warning:
     """A program that the RFC allows and the public implementation does not."""
 

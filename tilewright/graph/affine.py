@@ -7,15 +7,16 @@ are; the text form of a graph prints them as Python does, and reads them back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, Union
+
+from tilewright.frozen import frozen
 
 Extent: TypeAlias = Union[int, str, "Affine"]
 """What may be written for an extent or an offset: a number, a name, or an expression."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Affine:
     """The sum of ``coefficient * name`` over ``terms``, plus ``constant``."""
 

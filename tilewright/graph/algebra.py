@@ -32,6 +32,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import e, isinf, log2
 
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import (
@@ -152,7 +153,7 @@ class _Factor:
     operand: TiledEdge
 
 
-@dataclass(frozen=True)
+@frozen
 class Distributed:
     """A graph whose sums have let factors out, without Tasks that nothing needs."""
 

@@ -19,12 +19,13 @@ decided by the compiler: a tile at either level is a value of the workgroup, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine, Extent, affine
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -48,7 +49,7 @@ from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """A tile: a whole Buffer near the workgroup, or a part of a global one."""
 
@@ -57,7 +58,7 @@ class Tile:
     shape: tuple[Affine, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Tiles:
     """An array of tiles: ``[M/TM][K/TK][TM, TK]``; iterating takes its first brackets away."""
 
@@ -82,7 +83,7 @@ class Tiles:
         return Tile(Access(self.buffer.name, tuple(entries)), self.buffer.dtype, shape)
 
 
-@dataclass(frozen=True)
+@frozen
 class Array:
     """A global Buffer that is to be cut into tiles."""
 

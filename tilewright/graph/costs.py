@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from tilewright.frozen import frozen
 from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Gather, Mapped
@@ -20,7 +21,7 @@ from tilewright.passes.work import Work, seconds
 from tilewright.uarch import Rates
 
 
-@dataclass(frozen=True)
+@frozen
 class Core:
     """The axes of a product that is done by tile_mma: result [m, n], summed over k."""
 
@@ -53,7 +54,7 @@ class Tiling:
         return Tiling(mapping, step, tuple(axes[a] for a in self.tiled), cores)
 
 
-@dataclass(frozen=True)
+@frozen
 class Cost:
     """What a nest costs: whole launches, in flops, bytes and seconds."""
 
@@ -66,7 +67,7 @@ class Cost:
     seconds: float
 
 
-@dataclass(frozen=True)
+@frozen
 class _Load:
     """What a statement reads: `axes` is a number of a set of axes (`Costs.sets`)."""
 
@@ -82,7 +83,7 @@ class _Load:
     """Is it the first without a product that reads so, from a narrower type?"""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Counted:
     """A statement, as far as it is counted: `axes` is a number of a set of axes."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from math import prod
 
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import GLOBAL, Buffer, Operation, Task, TiledEdge, TiledGraph
 from tilewright.graph.text import print_access, print_operation
@@ -59,7 +60,7 @@ class _Canvas:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class _End:
     """Where an edge meets an Operation."""
 

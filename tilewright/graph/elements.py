@@ -8,7 +8,6 @@ Buffer is dropped. The runs of all stores cut the Buffer into boxes, of which ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.diagnostics import CompileError
+from tilewright.frozen import frozen
 from tilewright.graph.nodes import (
     GLOBAL,
     Buffer,
@@ -36,7 +36,7 @@ Runs: TypeAlias = NDArray[np.int64]
 """First elements and ends of runs, [n, 2], ascending and apart."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Store:
     """A store, and the runs that it writes along each dimension."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine
 from tilewright.graph.macro import BODIES
 from tilewright.graph.nodes import (
@@ -43,7 +44,7 @@ KERNELS = 1024
 """Texts whose kernels are kept, for all graphs together."""
 
 
-@dataclass(frozen=True)
+@frozen
 class View:
     """A parameter: a Buffer with its dimensions in this order; None is a new one of extent 1."""
 
@@ -69,7 +70,7 @@ class KernelText:
         return _kernel(_Like(unnamed(self.source), self.name, self.source), macros)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Like:
     """A text that is known by what it says."""
 

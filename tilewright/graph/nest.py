@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import TypeAlias
 
+from tilewright.frozen import frozen
 from tilewright.graph.nodes import (
     Access,
     Combine,
@@ -33,7 +34,7 @@ from tilewright.graph.nodes import (
 from tilewright.graph.operations import operation as entry_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Statement:
     """One Operation on elements, in the axes of its nest."""
 
@@ -100,7 +101,7 @@ class Statement:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Recurrence:
     """The axis along which a nest carries state: a loop around everything else, one iteration at a time."""
 

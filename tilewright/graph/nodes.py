@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
 
 from tilewright.diagnostics import Location
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine, Extent, affine
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ COMBINES: Final[Mapping[Combine, str]] = {"add": "+", "mul": "*", "max": "|", "m
 """How a store accumulates, with its sign in the text form (max and min are join and meet)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Index:
     """One position along a dimension."""
 
     at: Affine
 
 
-@dataclass(frozen=True)
+@frozen
 class Slice:
     """``size`` positions along a dimension, from ``start``."""
 
@@ -68,7 +69,7 @@ class Slice:
     size: Affine
 
 
-@dataclass(frozen=True)
+@frozen
 class Gather:
     """Positions along a dimension that stand in a Buffer of integers; a scatter where it is written."""
 
@@ -78,7 +79,7 @@ class Gather:
 Entry: TypeAlias = Index | Slice | Gather
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """An access map: which part of a Buffer is read or written."""
 
@@ -137,7 +138,7 @@ def unused(base: str, *taken: Container[str]) -> str:
     return name
 
 
-@dataclass(frozen=True)
+@frozen
 class TiledEdge:
     """A directed edge: a load from a Buffer, or a store to one, which may accumulate."""
 
@@ -150,7 +151,7 @@ Operand: TypeAlias = TiledEdge | Affine | float
 """What an Operation takes: a load, an expression in symbols and iteration variables, or a number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Operation:
     """A stateless primitive tensor operation, or a macro kernel, by its name in the table of operations."""
 
@@ -187,7 +188,7 @@ class Operation:
         return dict(self.attributes).get(name, default)
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """An iteration variable: ``name`` takes 0, step, 2 step, ... below ``extent``."""
 
@@ -217,7 +218,7 @@ class Task:
 TiledNode: TypeAlias = Union[Operation, Task, "Buffer"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Buffer:
     """An addressable aggregation of tensors at a memory level, shared by Tasks.
 

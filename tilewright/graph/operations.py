@@ -8,7 +8,6 @@ replaces what lies past ``extent`` by ``fill``; ``iota`` counts. Users add macro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 
 from tilewright import dtypes
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 
 Array = NDArray[Any]
 Kind = Literal["elementwise", "mma", "reduce", "transpose", "reshape", "mask", "iota", "macro"]
 
 
-@dataclass(frozen=True)
+@frozen
 class OpDef:
     """One operation. ``text`` is formatted with the operands' texts; ``flops`` counts per element of the result."""
 

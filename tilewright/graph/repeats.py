@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tilewright.frozen import frozen
 from tilewright.graph.nodes import Buffer, Operation, Task, TiledGraph, renamed_task, unused
 from tilewright.graph.partition import Group
 from tilewright.graph.structure import pattern_of
@@ -30,7 +31,7 @@ PERIODS = 8
 """Distances that are tried, those at which most Tasks have their like."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """Tasks, `length` of which, from the `first` on, have their like `period` Tasks later."""
 

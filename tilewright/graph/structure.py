@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Slice, Task, TiledEdge, TiledGraph
 
 
-@dataclass(frozen=True)
+@frozen
 class Pattern:
     """What a Task does, as far as names do not matter, and the Buffers that it does it to, numbered in this order."""
 

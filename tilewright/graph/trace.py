@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -23,6 +23,7 @@ from tilewright import dtypes
 from tilewright.arguments import check_dtype
 from tilewright.diagnostics import CompileError
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine, Extent, affine
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -45,7 +46,7 @@ from tilewright.graph.traced import Traced
 LETTERS = "ijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True)
+@frozen
 class ArrayType:
     """Shape and dtype of an argument of a traced function; extents may be names, bound at launch."""
 

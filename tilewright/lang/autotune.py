@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.diagnostics import CompileError
+from tilewright.frozen import frozen
 from tilewright.lang.annotations import auto
 from tilewright.lang.kernel import Kernel
 
 BUDGET = 10.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Autotune:
     """How a kernel is searched."""
 

@@ -11,11 +11,11 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from tilewright.dialects import formats as _formats  # noqa: F401  # pyright: ignore[reportUnusedImport]  (before xDSL's dialects)
+from tilewright.frozen import frozen
 
 # isort: split
 from xdsl.dialects import gpu
@@ -34,7 +34,7 @@ from tilewright.lang.values import Array, Value, describe_type
 from tilewright.runtime.key import ArrayType, Signature, mlir_facts
 
 
-@dataclass(frozen=True)
+@frozen
 class Built:
     """A kernel's module, and what a launch must check beyond the types of its arguments."""
 

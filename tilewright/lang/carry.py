@@ -8,13 +8,13 @@ sides of the border, because it is known at compile time only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import dtypes
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.lang.convert import computed, constant, shaped, to
 from tilewright.lang.values import Array, Tile, Value, describe_type
 
@@ -23,7 +23,7 @@ class Mismatch(Exception):
     """Two sides of a border hold what cannot be one value. ``str()`` names both."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Leaf:
     """The type of one run-time part: of a value, or of a tile or an array (``shape`` unused)."""
 

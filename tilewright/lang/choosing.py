@@ -8,11 +8,11 @@ after that a launch finds the choice where it finds the code (`runtime/launch.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.lang.annotations import auto
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _searching = forks.lock()
 """Held during a search: two would measure each other."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AutoRequest:
     """What a target's planner knows when it chooses the constexprs that were left to it."""
 
@@ -59,7 +59,7 @@ class AutoRequest:
         return f"{kernel}({', '.join((*arguments, *given))})"
 
 
-@dataclass(frozen=True)
+@frozen
 class Explanation:
     """Why a launch takes the choice that it takes; `str` says it."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -13,13 +12,14 @@ from typing import Any
 from xdsl.dialects.builtin import LocationAttr
 
 from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
+from tilewright.frozen import frozen
 from tilewright.lang.context import ArgumentError, Emitter
 from tilewright.lang.liveness import NONE, Names, live_after_each
 from tilewright.lang.source import KernelSource
 from tilewright.lang.syntax import BREAK, REFUSED, RETURN_IN_LOOP
 
 
-@dataclass(frozen=True)
+@frozen
 class Binding:
     """What a name stands for, and the statement that last bound it."""
 
@@ -27,7 +27,7 @@ class Binding:
     node: ast.AST
 
 
-@dataclass(frozen=True)
+@frozen
 class Unbound:
     """What a name stands for where not every path has bound it: ``why`` completes the error."""
 
@@ -36,23 +36,23 @@ class Unbound:
 
 
 # How a list of statements ends, when not by falling off its end.
-@dataclass(frozen=True)
+@frozen
 class Return:
     value: Any
     node: ast.AST
 
 
-@dataclass(frozen=True)
+@frozen
 class Break:
     node: ast.AST
 
 
-@dataclass(frozen=True)
+@frozen
 class Continue:
     node: ast.AST
 
 
-@dataclass(frozen=True)
+@frozen
 class End:
     """Behind statements that have been compiled with what follows them."""
 
@@ -60,7 +60,7 @@ class End:
 Flow = Return | Break | Continue | End | None
 
 
-@dataclass(frozen=True)
+@frozen
 class After:
     """What follows a statement: the others of its block, and the names that matter behind it and behind them."""
 

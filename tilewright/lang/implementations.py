@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from textwrap import dedent
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -22,6 +21,7 @@ from tilewright.diagnostics import CompileError, Location, TilewrightError
 from tilewright.dialects.implementations import IMPLEMENTATIONS, check_implementation
 from tilewright.dialects.text import parse_module
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.lang import carry
 from tilewright.lang.context import Emitter, activate
 from tilewright.lang.values import Value, describe_type
@@ -31,7 +31,7 @@ Maker: TypeAlias = Callable[..., "str | None"]
 """Gives the text of an implementation for operands of these types; None where there is none for them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MacroOperand:
     """An operand as an implementation sees it; its text is the MLIR type, ``vector<16x64xf32>``."""
 

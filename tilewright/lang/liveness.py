@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from tilewright.frozen import frozen
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -13,7 +14,7 @@ KEPT = 4096
 """Statements whose answers are kept: a kernel is built for many sizes, from the same statements."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Loop:
     """What is live where ``continue`` and ``break`` lead."""
 

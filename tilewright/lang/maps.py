@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
@@ -12,6 +11,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.cache_hints import LEVELS, CacheHint
 from tilewright.dialects.hints import hint_for
 from tilewright.dialects.xetile.distribution import verify_map
+from tilewright.frozen import frozen
 from tilewright.lang.context import ArgumentError
 from tilewright.lang.registry import language
 from tilewright.lang.values import Value, describe_type
@@ -19,7 +19,7 @@ from tilewright.lang.values import Value, describe_type
 Pair = Sequence[int]
 
 
-@dataclass(frozen=True)
+@frozen
 class WgMap:
     """How a workgroup's subgroups share a tile. Made by :func:`wg_map`."""
 
@@ -28,7 +28,7 @@ class WgMap:
     inst_data: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SgMap:
     """How a subgroup's work items share a block. Made by :func:`sg_map`."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from xdsl.dialects import cf, gpu, vector
@@ -13,6 +12,7 @@ from xdsl.ir import Operation
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.dialects import tw as tw_dialect
+from tilewright.frozen import frozen
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.compute import reduction
 from tilewright.lang.context import ArgumentError, emitter
@@ -110,7 +110,7 @@ def num_subgroups() -> Value:
     return _index(gpu.NumSubgroupsOp())
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedBarrier:
     """A barrier among ``count`` subgroups; made by :func:`named_barrier`."""
 
@@ -274,7 +274,7 @@ def _shown(value: Value, operands: list[Any]) -> str:
     return text
 
 
-@dataclass(frozen=True)
+@frozen
 class FormatString:
     """An f-string that holds run-time values."""
 

@@ -18,6 +18,7 @@ from xdsl.ir import SSAValue
 from tilewright.diagnostics import CompileError
 from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.lang.context import OpT, emitter
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _unary(symbol: str, a: Any) -> Value:
     return arithmetic.unary(symbol, a)
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopRange:
     """``range(...)`` in a kernel: a loop at run time."""
 

@@ -9,14 +9,15 @@ make local to every subgroup, both agree. Each raises LayoutError where no map s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tilewright.frozen import frozen
 from tilewright.layout.digits import Axis, LayoutError, Shape
 from tilewright.layout.surface import Distribution, slice_
 
 
-@dataclass(frozen=True)
+@frozen
 class BoundMap:
     """A map, and the shape of the value that it distributes."""
 

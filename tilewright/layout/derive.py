@@ -5,13 +5,14 @@ Those of ops that only rearrange follow from the movement table, applied to a :c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.frozen import frozen
 from tilewright.layout.digits import LayoutError, Shape
 from tilewright.layout.surface import Distribution
 
 
-@dataclass(frozen=True)
+@frozen
 class MmaShapes:
     """One machine instruction's shapes, for the fields below the subgroup: A is m x k, B k x n.
 

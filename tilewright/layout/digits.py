@@ -18,7 +18,7 @@ so that two layouts are the same function exactly when their digits are equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
 from math import prod
@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from tilewright.frozen import frozen
 
 Index = NDArray[np.intp]
 Shape = tuple[int, ...]
@@ -80,7 +82,7 @@ class Owner(NamedTuple):
     register: Index
 
 
-@dataclass(frozen=True)
+@frozen
 class Swizzle:
     """XOR of an address: bits ``[base, base + bits)`` are XORed with the ``bits`` at ``base + shift``.
 
@@ -108,7 +110,7 @@ class Swizzle:
         return a ^ ((a >> self.shift) & field)
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """Ownership of a tile of static ``shape`` in normal form. Build with :meth:`of`."""
 

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.frozen import frozen
 from tilewright.layout.digits import Axis, Digit, Index, Layout, LayoutError, split_at
 
 Coords = tuple[Index, ...]
@@ -35,7 +36,7 @@ class Move(IntEnum):
         return {0: "nothing", 1: "registers", 2: "shuffle", 3: "slm"}[self.value]
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One shuffle: lanes where ``takes`` get ``register`` of ``source_lane[lane]`` into ``target``.
 
@@ -151,7 +152,7 @@ def transpose(
     return gather(source, target, through)
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduction:
     """How a reduction along one dimension combines what the owners hold, from the inside out.
 

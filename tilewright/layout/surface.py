@@ -14,16 +14,17 @@ first, then units, instruction blocks and parts, each in row-major order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 
+from tilewright.frozen import frozen
 from tilewright.layout.digits import Axis, Digit, Layout, LayoutError, Shape, number
 
 Triple = tuple[int, int | None, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class TilePart:
     """A rectangle of a tile, in elements."""
 
@@ -31,7 +32,7 @@ class TilePart:
     shape: Shape
 
 
-@dataclass(frozen=True)
+@frozen
 class Distribution:
     """The fields of a map; None where the map does not say.
 
@@ -250,7 +251,7 @@ def _shape(field: Sequence[int] | None) -> Shape | None:
     return None if field is None else tuple(field)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Level:
     """One dimension's numbers: ``extent`` in parts, instruction blocks, lane units and lane data."""
 
@@ -296,7 +297,7 @@ class _Level:
 _SUBGROUP, _LANE = "subgroup", "lane"
 
 
-@dataclass(frozen=True)
+@frozen
 class _Grid:
     """The digits that a bound distribution consists of."""
 

@@ -25,6 +25,8 @@ from xdsl.ir.affine import (
     AffineSymExpr,
 )
 
+from tilewright.frozen import frozen
+
 Monomial: TypeAlias = "tuple[Symbol, ...]"
 """Symbols in table order, repeated for powers; () is the constant's."""
 
@@ -195,7 +197,7 @@ class Symbols:
         return self.apply(name, a, b, lower=lower, upper=upper)
 
 
-@dataclass(frozen=True)
+@frozen
 class Expr:
     """A polynomial in symbols with integer coefficients. Immutable, hashable, in normal form."""
 

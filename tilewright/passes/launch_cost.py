@@ -22,6 +22,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import element, element_bytes
+from tilewright.frozen import frozen
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.structure import Alike, Place, Product, Structure, computes
 from tilewright.passes.tile_products import Factor
@@ -37,7 +38,7 @@ _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """Values for what a launch leaves to the planner, and what it would take with them."""
 

@@ -6,7 +6,6 @@ Also which arguments a kernel may write: a read-only array is refused where it w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from xdsl.dialects import arith, gpu, memref
@@ -33,6 +32,7 @@ from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effec
 from tilewright.dialects.kernel_attributes import ARGS
 from tilewright.dialects.upstream.gpu.memory import memory_space_number
 from tilewright.dialects.upstream.memref import TransposeOp
+from tilewright.frozen import frozen
 from tilewright.passes.carried import given_by, origins, reached
 
 _VIEWS = (
@@ -112,7 +112,7 @@ def memory_space(root: SSAValue) -> int | None:
     return memory_space_number(root.type) if isinstance(root.type, MemRefType) else None
 
 
-@dataclass(frozen=True)
+@frozen
 class ArgFacts:
     """What specialisation promises of an array argument (`tilewright.args`, see the cache key).
 

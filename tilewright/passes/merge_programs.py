@@ -18,7 +18,6 @@ its grid lies outside of the arrays (`Merge.covers`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import DenseArrayBase, DenseIntOrFPElementsAttr, VectorType, i64
@@ -31,6 +30,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.xetile.maps import without_maps
+from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
 from tilewright.passes.emit import Behind
@@ -42,7 +42,7 @@ MERGE = "tilewright.merge"
 """Attribute of a kernel: how many programs of the grid are to be merged, along x, y and z."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stored:
     """A dimension of an array that programs in a row along an axis of the grid store to: from number g on at `start` +
     g * `step` or behind."""
@@ -53,7 +53,7 @@ class Stored:
     step: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Merge:
     """An axis of the grid along which programs can be merged."""
 

@@ -23,7 +23,6 @@ them is written; the kernel's `noalias` facts say so, and launches check them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
@@ -41,6 +40,7 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
+from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.affine import Expr
 from tilewright.passes.carried import reached
@@ -66,7 +66,7 @@ def _is_tile_program(function: func.FuncOp) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopProgram:
     """A program over tiles as a kernel that still has its loops."""
 

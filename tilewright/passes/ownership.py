@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -24,6 +24,7 @@ from xdsl.utils.disjoint_set import DisjointSet
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.frozen import frozen
 from tilewright.layout import Layout, LayoutError
 from tilewright.passes.budget import poll
 from tilewright.passes.carried import Given, given_as
@@ -32,7 +33,7 @@ L = TypeVar("L")
 Derive = Callable[[L], "L | None"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Relation(Generic[L]):
     """The layouts of `a` and `b` at one op: `forth` gives that of `b`, given that of `a`, `back` the reverse.
 

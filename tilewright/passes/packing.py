@@ -40,6 +40,7 @@ from tilewright.dialects.nesting import terminator
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.frozen import frozen
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead
@@ -57,7 +58,7 @@ MANY = Expr.of(1 << 20)
 """Reads of an element that nobody can count."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Panels:
     """What the target wants of an operand: consecutive x per panel, consecutive k per group, the element type, and the
     depth of a block of k (0: panels hold all k)."""

@@ -26,6 +26,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.observer import Observer, ignore
@@ -75,7 +76,7 @@ def always(unit: Unit[Any]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass(Generic[U_contra]):
     """One rewriting of a program."""
 
@@ -170,7 +171,7 @@ def run(
             stage(each.stage, unit.module)
 
 
-@dataclass(frozen=True)
+@frozen
 class Pipeline(Generic[U]):
     """The passes of a target, and how each is done alone."""
 

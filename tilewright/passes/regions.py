@@ -6,12 +6,12 @@ All functions are conservative: None, or an empty set, means that nothing could 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from tilewright.frozen import frozen
 from tilewright.passes.affine import Expr, Kind, Symbol
 
 
-@dataclass(frozen=True)
+@frozen
 class Interval:
     """Elements ``[start, start + length)`` of one dimension; ``dense`` if all of them are touched."""
 

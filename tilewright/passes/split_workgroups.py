@@ -33,7 +33,6 @@ distribute parts to the subgroups that had the whole, and are left out where non
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
@@ -44,12 +43,13 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
+from tilewright.frozen import frozen
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind, add_up, same_tile
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before, Behind
 
 
-@dataclass(frozen=True)
+@frozen
 class SplitChoice:
     """An axis of the program that can be split: its members, and its least extent, of which the others are multiples
     (the rows that a reduction adds up in runs)."""
@@ -101,7 +101,7 @@ def falls_apart(kernel: gpu.FuncOp, analysis: AccessAnalysis, choice: SplitChoic
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Stored:
     """What a workgroup stores to arrays of the launch."""
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from xdsl.dialects import arith, gpu, memref, scf
@@ -16,6 +15,7 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import WHOLE, constant, element_bytes
+from tilewright.frozen import frozen
 from tilewright.passes.kernel import program_ids
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.resizing import Resizable, Sized
@@ -35,7 +35,7 @@ class Launch(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Alike:
     """Ops of a block that compute, load or store values of tiles of the same types."""
 
@@ -48,7 +48,7 @@ class Alike:
     times: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Parts:
     """The ops of a block, by what is asked of them."""
 
@@ -61,7 +61,7 @@ class Parts:
     """Is something loaded here, and nothing multiplied, so that it comes only when it is asked for?"""
 
 
-@dataclass(frozen=True)
+@frozen
 class Type:
     """Of values, or of tiles."""
 
@@ -70,7 +70,7 @@ class Type:
     """0 of a tile, whose elements are loaded to values."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Loop:
     """A loop whose turns its bounds tell."""
 
@@ -80,7 +80,7 @@ class Loop:
     """The types of what it carries."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Product:
     """A product, and what of it is the same at all sizes."""
 
@@ -93,7 +93,7 @@ class Product:
     """Ops with regions that it is in, the innermost first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """Where a tile lies."""
 
@@ -103,7 +103,7 @@ class Place:
     """Of the grid, by the array's dimensions: those whose numbers of a program go into a tile's offset there."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Index:
     """How an index comes about."""
 

@@ -8,17 +8,17 @@ What a target's model of them (`uarch.products.ProductModel`) is told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
+from tilewright.frozen import frozen
 from tilewright.passes.tile_origin import tile_origin
 
 
-@dataclass(frozen=True)
+@frozen
 class Factor:
     """One side of a product as the IR has it."""
 
@@ -30,7 +30,7 @@ class Factor:
     """The load and the ops on it, the last first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TileProduct:
     """A `tile_mma` and its sides."""
 

@@ -14,7 +14,6 @@ different ways.  At subgroup level there is one lane, and everything is UNIFORM 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 
@@ -26,6 +25,7 @@ from tilewright.dialects.effects import written
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import ShuffleOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
+from tilewright.frozen import frozen
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
 from tilewright.passes.integers import Divisors, Solver, is_natural
 
@@ -38,7 +38,7 @@ class Same(Enum):
 UNIFORM, VARYING = Same.UNIFORM, Same.VARYING
 
 
-@dataclass(frozen=True)
+@frozen
 class Ramp:
     """`base + steps[lane]`; `base` is a multiple of `unit`."""
 

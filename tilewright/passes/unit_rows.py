@@ -15,14 +15,13 @@ that are rearranged, stay what they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, VectorType, i64
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
@@ -30,7 +29,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.split_workgroups import SplitChoice
 
 
-@dataclass(frozen=True)
+@frozen
 class UnitRows:
     """Rows of their own, one each, of programs that follow one another along an axis of the grid."""
 

@@ -20,7 +20,7 @@ that lie apart, these are allocated, each by itself:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 from typing import Any
 
@@ -36,6 +36,7 @@ from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.assembly import merge_indices
+from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import Index, is_natural
@@ -73,7 +74,7 @@ def fold_views(function: gpu.FuncOp) -> None:
             view.erase()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Reached:
     """Arrays of which some tile may begin before the first element, or end behind the last."""
 

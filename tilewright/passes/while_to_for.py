@@ -17,14 +17,13 @@ Guarantees: same results; other loops stay as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 
 
@@ -36,7 +35,7 @@ def while_to_for(kernel: Operation) -> None:
             _rewrite(op, counting)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Counting:
     """Position of the counter among the carried values, its bound and its step."""
 

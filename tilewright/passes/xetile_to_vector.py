@@ -13,7 +13,6 @@ prefetches go. Raises UnsupportedError for atomics, tiles of an address, and a m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -45,6 +44,7 @@ from tilewright.dialects.upstream.vector import (
     TransposeOp,
 )
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.emit import with_shape
 from tilewright.passes.new_body import NewBody
@@ -64,7 +64,7 @@ def xetile_to_vector(function: gpu.FuncOp | func.FuncOp) -> None:
     _ToVector().kernel(function)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Tile:
     """What a tile is made of: a memref, and where the tile begins or, scattered, where each element is."""
 

@@ -8,12 +8,12 @@ the padding value or is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.arguments import array_at
+from tilewright.frozen import frozen
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.reference.site import Site
 
 
-@dataclass(frozen=True)
+@frozen
 class Boxes:
     """One rectangle per row: element `e` lies at `base + itemsize * sum(stride * (offset + e))`.
 
@@ -37,7 +37,7 @@ class Boxes:
     """False where reaching outside the matrix is undefined (ops without bounds of their own)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Clipped:
     """Boxes cut to their matrix: the part from `low` to `high` (exclusive) of each box exists."""
 

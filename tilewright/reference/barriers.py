@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from xdsl.ir import Operation
 
+from tilewright.frozen import frozen
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import subgroups_at
 from tilewright.reference.program import Segment, SegmentBuilder, Successors
@@ -24,7 +25,7 @@ MOST_LISTED = 8
 """Barriers whose state the message of a deadlock tells."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedBarrierState(ValueRecord):
     """The row value of a named barrier: its number in the workgroup and how many take part."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.frozen import frozen
 from tilewright.reference.values import Index
 
 WARP, WARPGROUP = 32, 128
 """Threads that do collective instructions together."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Batch:
     """Who the instances are. All arrays have one entry per instance."""
 

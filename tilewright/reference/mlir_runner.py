@@ -16,7 +16,6 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from xdsl.ir import Attribute
 from tilewright import dtypes
 from tilewright.arguments import array_of_memref
 from tilewright.diagnostics import error_at, unsupported
+from tilewright.frozen import frozen
 
 Array = NDArray[Any]
 
@@ -51,7 +51,7 @@ OWN: Final = "tw_"
 """Prefix of functions that no public library has: what `runtime.program.entry` calls."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RunnerFunction:
     """One function of the library.
 

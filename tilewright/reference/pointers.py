@@ -8,7 +8,6 @@ the cluster (`!llvm.ptr<7>`) has that workgroup's rank above them. A tensor map 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.frozen import frozen
 from tilewright.reference.numerics import numpy_type
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index
@@ -35,7 +35,7 @@ SHARED_BYTES = "mach.shared_bytes"
 """Attribute of a kernel: the shared memory that its launch asks for."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorMapValue:
     """An array as the copy engine sees it: innermost dimension first, in boxes, swizzled in shared memory."""
 

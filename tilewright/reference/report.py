@@ -9,11 +9,12 @@ from typing import Any, Literal
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import CheckError, Location, Note, location_of
+from tilewright.frozen import frozen
 
 Severity = Literal["error", "warning"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """One thing wrong. `op` is the op's text; `kind` a short name that tests may look for."""
 

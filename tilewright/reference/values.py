@@ -8,18 +8,20 @@ that rows can be taken and merged without knowing what they mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.frozen import frozen
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
 RecordT = TypeVar("RecordT", bound="ValueRecord")
 
 
-@dataclass(frozen=True)
+@frozen
 class ValueRecord:
     """A value made of several arrays or tuples of arrays; other fields are shared by all rows."""
 
@@ -38,7 +40,7 @@ class ValueRecord:
         return type(self)(**changed)
 
 
-@dataclass(frozen=True)
+@frozen
 class MemRefValue(ValueRecord):
     """A memref: `base` byte address of its aligned pointer, the rest counts elements."""
 
@@ -48,7 +50,7 @@ class MemRefValue(ValueRecord):
     strides: tuple[Index, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class TileValue(ValueRecord):
     """A block tile: `base` byte address of the matrix, then one entry per matrix dimension.
 
@@ -61,7 +63,7 @@ class TileValue(ValueRecord):
     offsets: tuple[Index, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class ScatteredTileValue(ValueRecord):
     """A scattered tile: element `e` lies at `base + itemsize * stride * indices[e]`.
 

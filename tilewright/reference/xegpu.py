@@ -8,7 +8,6 @@ multiply together (`tilewright.reference.lanes`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tilewright.dialects.movement import memref_type, shape_of_type
 from tilewright.dialects.xegpu import distribution, elements
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.mma import matrix_dims
+from tilewright.frozen import frozen
 from tilewright.reference import access, numerics
 from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.lanes import Collective, width_of
@@ -43,7 +43,7 @@ BOUNDLESS = 2**62
 """The extent of a base of which only the address is known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixValue(ValueRecord):
     """A shared matrix: the byte address of its first element."""
 

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
+from tilewright.frozen import frozen
 from tilewright.runtime.binding import BoundCall
 from tilewright.runtime.compilers import Compilers
 from tilewright.runtime.contest import Candidate, Contest
@@ -58,7 +58,7 @@ Progress = Callable[[str, float], None]
 """Is told what is being done, and how much of the search is done: 0 to 1."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Job:
     """A launch whose constexprs are searched."""
 

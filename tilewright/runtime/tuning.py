@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import cache, dtypes, records
 from tilewright.arguments import ArrayArg
 from tilewright.cache import compiler_fingerprint, digest
+from tilewright.frozen import frozen
 from tilewright.runtime.key import ScalarType, constexpr_key, signature_of
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CHOICE = "choice.json"
 
 
-@dataclass(frozen=True)
+@frozen
 class Tuned:
     """The winner of a search, and what it was measured beside."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runti
 
 from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.passes.observer import Observer, ignore
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ class Device(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """A line of the table of targets."""
 

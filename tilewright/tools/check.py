@@ -14,7 +14,6 @@ import argparse
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError, error_at
+from tilewright.frozen import frozen
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.kernel import level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
@@ -74,7 +74,7 @@ EXACT = Rounding()
 Runner = Callable[[tuple[int, int, int], Sequence[Any]], Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """A program that should compute what the first stage computes. `run` writes to its arguments."""
 
@@ -86,7 +86,7 @@ class NotRun(Exception):
     """A stage that this machine has no way to run; says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """The first stage whose result is another one, and where."""
 

@@ -7,7 +7,6 @@ iterations of every loop over tiles, and a last tile that is not full.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from tilewright import dtypes
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.frozen import frozen
 from tilewright.layout.digits import row_strides
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.carry_offsets import with_offsets
@@ -33,7 +33,7 @@ ITERATIONS = 5
 """A multi-buffer of three slots, and two iterations more."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Inputs:
     """A launch: the grid and one value per kernel argument."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
 
 from tilewright.diagnostics import CompileError
+from tilewright.frozen import frozen
 from tilewright.tools.exits import MissingTool
 
 
-@dataclass(frozen=True)
+@frozen
 class Directives:
     """`level`: of `xegpu-op-level=`, None where nothing says it.  `entry`: of `-e NAME`.  `compares`: whether the
     output is compared with CHECK lines; `checks`: whether there are any.  `may_fail`: an XFAIL of all targets.

@@ -13,12 +13,14 @@ from importlib import import_module
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from tilewright.frozen import frozen
+
 FONT = "Helvetica, Arial, sans-serif"
 MONO = "Menlo, Consolas, monospace"
 INK, SOFT, RULE = "#1f2430", "#6b7280", "#c9ced8"
 
 
-@dataclass(frozen=True)
+@frozen
 class Rect:
     x: float
     y: float
@@ -31,7 +33,7 @@ class Rect:
     """Shown when the pointer rests on it (SVG only)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Line:
     x1: float
     y1: float
@@ -41,7 +43,7 @@ class Line:
     width: float = 1.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Text:
     x: float
     y: float

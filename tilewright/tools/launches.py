@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import LaunchError
+from tilewright.frozen import frozen
 from tilewright.lang.kernel import definition
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
@@ -18,7 +18,7 @@ from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import parse_grid
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchRequest:
     """What was asked of a kernel, told apart."""
 

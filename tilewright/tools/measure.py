@@ -17,15 +17,17 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tilewright.frozen import frozen
 
 SAMPLE_SECONDS = 0.02
 REST_SECONDS = 0.01
 """A process that used less than a fiftieth of this is at rest."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Contender:
     """One way to do the work of a case."""
 
@@ -33,7 +35,7 @@ class Contender:
     run: Callable[[], Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Case:
     """Work that several contenders do; the first is ours."""
 
@@ -48,7 +50,7 @@ class Case:
     """Size, dtype and whatever else says what the case is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Measured:
     """What one contender needed, in seconds per call."""
 
@@ -63,7 +65,7 @@ class Measured:
     """Ours to this one: how many times as fast we are; 1 for ourselves."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MeasuredRow:
     """A measured case."""
 

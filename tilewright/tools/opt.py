@@ -10,10 +10,10 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.diagnostics import Location, TilewrightError, error_at
+from tilewright.frozen import frozen
 from tilewright.tools.console import err, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, add_options
 from tilewright.tools.pipelines import available_passes, make_pipeline, module_pipeline
@@ -163,7 +163,7 @@ def run_passes(pipeline: Any, context: Any, module: Any) -> None:
             ) from error
 
 
-@dataclass(frozen=True)
+@frozen
 class Expectation:
     """A comment ``// expected-error {{text}}``: the line that it speaks of, and the text."""
 

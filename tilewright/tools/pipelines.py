@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, field, fields, make_dataclass
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 
 from tilewright.diagnostics import Location, UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.passes.pipeline import Pass, Pipeline
 from tilewright.passes.programs import PROGRAMS
 from tilewright.targets.base import pipelines, split_name
@@ -78,7 +79,7 @@ def as_module_pass(places: Mapping[str, ListedPass]) -> type[ModulePass]:
     return made
 
 
-@dataclass(frozen=True)
+@frozen
 class PipelineElement:
     """A pass as it stands in a pipeline: its name, the whole text with its options, and where that begins."""
 

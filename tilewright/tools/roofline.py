@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log2
 
+from tilewright.frozen import frozen
 from tilewright.tools.drawing import INK, RULE, SOFT, Line, Picture, Rect, Text
 
 LEFT, TOP, WIDTH, HEIGHT, BELOW = 70, 72, 520, 320, 46
 COLORS = ("#2563eb", "#059669", "#b45309")
 
 
-@dataclass(frozen=True)
+@frozen
 class Roof:
     """A rate that nothing exceeds: of operations, or of bytes."""
 
@@ -21,7 +21,7 @@ class Roof:
     """Per second, of the whole machine."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Point:
     """A launch."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod, sqrt
 
 from xdsl.dialects import arith, scf
@@ -21,6 +20,7 @@ from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.effects import written
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing
+from tilewright.frozen import frozen
 from tilewright.passes.carried import operands_of, origins
 from tilewright.passes.integers import Solver
 from tilewright.passes.memory_objects import chosen_from, memory_roots
@@ -32,7 +32,7 @@ _REDUCTIONS = ("xetile.reduction", "vector.multi_reduction", "vector.reduction")
 _NARROWING = (arith.TruncFOp, xegpu.TruncfOp)
 
 
-@dataclass(frozen=True)
+@frozen
 class Rounding:
     """What the sums of a program do to its results."""
 

@@ -6,10 +6,10 @@ import argparse
 import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.lang.annotations import auto
 from tilewright.lang.choosing import Chooser
 from tilewright.runtime.contest import Candidate
@@ -29,7 +29,7 @@ from tilewright.tools.sources import (
 BUDGET = 10.0
 
 
-@dataclass(frozen=True)
+@frozen
 class SearchRequest:
     """What `tilewright tune` asks of a kernel."""
 

@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
 from tilewright.diagnostics import LaunchError, TilewrightError
+from tilewright.frozen import frozen
 from tilewright.runtime.contest import KEPT, Candidate
 from tilewright.runtime.search import Progress
 from tilewright.tools.console import err
@@ -34,7 +35,7 @@ ANSWER_SECONDS = 10
 POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """What a worker is sent: the command line, with the file that it names."""
 

@@ -16,7 +16,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
+from tilewright.frozen import frozen
 from tilewright.tools.exits import UsageError
 
 if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arrays start without it
@@ -36,7 +37,7 @@ ALIGNMENT = 256
 """Bytes: what cuMemAlloc, and the allocators of frameworks, promise at least."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandSource:
     """A file as named by the user; ``kernel`` is the part after the colon of ``FILE.py:KERNEL``."""
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 
 if TYPE_CHECKING:  # a launch from the disk cache needs no ownership
     from tilewright.layout import Layout, MmaShapes
@@ -33,7 +34,7 @@ class MatrixFragments(NamedTuple):
     c: Layout
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixInstruction:
     """One multiply-accumulate instruction, D = A B + C, for one choice of element types.
 
@@ -75,7 +76,7 @@ class MatrixInstruction:
         return MmaShapes(m or self.m[-1], n or self.n[-1], self.k, self.pack_a, self.pack_b)
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryLevel:
     """One memory: ``size`` in bytes that one ``scope`` (workgroup, core, device) can use."""
 
@@ -87,7 +88,7 @@ class MemoryLevel:
     """Bytes of a cache line or bank row."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Limit:
     """Bounds of a number: inclusive ``least`` and ``most``, a divisor, or a list of legal values."""
 
@@ -113,7 +114,7 @@ class Limit:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class Rates:
     """How fast a machine is and what it holds near: what the planner costs launches by. Per core, per second.
 

@@ -9,9 +9,10 @@ the tables (`x86`, `arm`) say what each level can do. Rates are measured ones (d
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from tilewright.frozen import frozen
 from tilewright.uarch.base import GENERIC, Limit, Machine, table
 
 ITEMSIZE: Final = table(
@@ -19,7 +20,7 @@ ITEMSIZE: Final = table(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class MicroKernel:
     """mr x nr accumulators of ``types[2]`` fed by one instruction that takes ``group`` k at once.
 
@@ -74,7 +75,7 @@ class MicroKernel:
         return self.k_step if self.rows > 1 else self.group
 
 
-@dataclass(frozen=True)
+@frozen
 class Vectors:
     """FMA micro-kernel of some width of vectors: ``mr`` rows of ``panels`` times ``nv`` vectors, ``kc`` of k per block.
 
@@ -102,7 +103,7 @@ class Vectors:
         return self.registers * 3 // 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Level:
     """A set of features (LLVM's names), on top of those of the levels before it in an architecture's table."""
 
@@ -116,7 +117,7 @@ class Level:
     """The level that it is but for its matrix units."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tier:
     """A name that users choose by: the level that a machine must have for it, and the highest that is used."""
 
@@ -124,7 +125,7 @@ class Tier:
     most: str
 
 
-@dataclass(frozen=True)
+@frozen
 class PanelRates:
     """What products from panels and their copies take on a core: bytes and seconds of the operands."""
 
@@ -219,7 +220,7 @@ tilings each on one thread, programs as they are, and judged on 48 more: choices
 keeping to it where they are not."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Architecture:
     """All that code for CPUs of one instruction set depends on."""
 
@@ -337,7 +338,7 @@ def vector_kernel(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Caches:
     """Sizes in bytes that blocking is computed from; found at run time, these are the defaults."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from tilewright.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Side:
     """One side of a product in one program."""
 
@@ -41,7 +42,7 @@ class Side:
         return -(-self.whole // max(1, self.tiles))
 
 
-@dataclass(frozen=True)
+@frozen
 class PlacedProduct:
     """A product of a kernel for the shapes of a launch."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.uarch import fragments as fr
 from tilewright.uarch import machine
 from tilewright.uarch.base import Limit, Machine, MatrixFragments, MatrixInstruction
@@ -20,7 +21,7 @@ XE_SOURCE = "XeArch and uArch tables of the public implementation"
 BLOCK_SOURCE = "SPV_INTEL_2d_block_io; XeArch table of the public implementation"
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockForm:
     """One row of the 2D block table: legal sizes for elements of ``bits`` bits, in elements.
 
@@ -50,7 +51,7 @@ class BlockForm:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class RowForm:
     """1-D block messages: consecutive words of ``bits`` bits, ``counts`` of them per lane.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import import_module
 from math import prod
@@ -18,6 +18,7 @@ from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import EachOp, InstrOp
 from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.frozen import frozen
 
 P = ParamSpec("P")
 
@@ -45,7 +46,7 @@ Emission = Callable[[Printer, Sequence[str], Immediates], Sequence[str]]
 """emit(printer, registers of all operands in order, immediates) -> registers of all results."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Instruction:
     """One entry. `operands` and `results` are MLIR types as text.
 

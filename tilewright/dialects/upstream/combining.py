@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import copysign, inf, isinf
 from typing import Any
 
@@ -14,6 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dtypes import from_mlir
+from tilewright.frozen import frozen
 
 ATOMIC_KINDS: tuple[str, ...] = (
     *("addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu"),
@@ -48,7 +48,7 @@ def reduction_of(atomic: str) -> str:
     return _CALLED_OTHERWISE.get(atomic, atomic)
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduction:
     """What a `vector.kind` is: the op that combines two floats, two integers, and what it leaves alone of both."""
 

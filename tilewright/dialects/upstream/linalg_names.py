@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.frozen import frozen
 
 CONTRACTIONS: dict[str, str] = {
     "matmul": "mk,kn->mn",
@@ -68,7 +69,7 @@ _IMAGE = ("w", "hw", "dhw")
 """The dimensions that a window slides along, by their number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedOp:
     """A named op: `maps` of its operands, inputs first, and the loops that its results do not have."""
 

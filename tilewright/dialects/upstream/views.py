@@ -9,7 +9,6 @@ the reference executor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
@@ -18,6 +17,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Operation
 
 from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.frozen import frozen
 from tilewright.rules import Rules
 
 N = TypeVar("N")
@@ -33,7 +33,7 @@ class Arithmetic(Protocol[N]):
     def times(self, x: N, y: N, /) -> N: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class View(Generic[N]):
     """Where the elements of an array lie: all counts are of elements, from its base."""
 

@@ -40,6 +40,7 @@ from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Inserter
 
 UNDEFINED = "tw_undefined"
@@ -52,7 +53,7 @@ _SIGNED = ("divsi", "remsi", "floordivsi", "ceildivsi", "divs", "rems", "floordi
 _UNSIGNED = ("divui", "remui", "ceildivui", "divu", "remu", "ceildivu")
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One place that may turn out to be undefined; `{value}` of its message is a number of the run."""
 

@@ -14,7 +14,6 @@ Where the bounds are not constants, short loops stay as they are, by a test of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import FunctionType, IndexType, ModuleOp
@@ -24,6 +23,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import mach
 from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 from tilewright.passes.host.memory import HostMemory
 
@@ -33,7 +33,7 @@ SHORT = 32
 """Rounds below which a loop is not shared."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SharedLoop:
     """`call(lo, hi, captured...)` in the host code asks for `rounds` to be called for parts of the range."""
 

@@ -16,7 +16,6 @@ Asynchronous tokens order ops that are in program order anyway, and vanish.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith, func, gpu, memref
@@ -36,6 +35,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.movement import memref_type
+from tilewright.frozen import frozen
 from tilewright.passes.host.unread_launches import UNREAD
 
 POISON = "tw_poison"
@@ -43,7 +43,7 @@ LAUNCH = "tw_launch_"
 HOST = "tw_host_"
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """One launch of the host code: its kernel (gpu.module, gpu.func) and the types of the kernel's operands."""
 

@@ -29,10 +29,11 @@ from xdsl.ir.affine import (
 
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 
 
-@dataclass(frozen=True)
+@frozen
 class Sum:
     """A whole number that the host computes: a multiple of extents and strides of memrefs, and a constant."""
 
@@ -40,7 +41,7 @@ class Sum:
     constant: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class RuntimeExtent:
     """What the type of a memref leaves open: an extent, a stride, or the offset."""
 
@@ -70,7 +71,7 @@ class ProgramLoop:
     extent: Size
 
 
-@dataclass(frozen=True)
+@frozen
 class Linear:
     """A linear function of loops."""
 
@@ -112,7 +113,7 @@ def _added(a: Linear, b: Linear, times: int = 1) -> Linear:
     return Linear(kept, a.constant + times * b.constant)
 
 
-@dataclass(frozen=True)
+@frozen
 class StridedView:
     """Part of a memref's memory as a matrix."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from xdsl.dialects import arith, memref
@@ -13,6 +12,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, reduction_of
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import EXPANSIONS
 
@@ -23,7 +23,7 @@ KINDS: Mapping[type[Operation], str] = {
 _WIDEN = (arith.ExtFOp, arith.ExtSIOp)
 
 
-@dataclass(frozen=True)
+@frozen
 class Combined:
     """A result that is `op` of what was there and of `value`, which does not depend on that."""
 

@@ -19,13 +19,14 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
+from tilewright.frozen import frozen
 from tilewright.passes.linalg.accesses import Linear, linear
 from tilewright.passes.linalg.bodies import Body
 from tilewright.passes.linalg.overlap import MEMREF, overlap
 from tilewright.passes.memory_objects import is_allocation, memory_root
 
 
-@dataclass(frozen=True)
+@frozen
 class OperandSource:
     """What an operand reads: memory, or a result of another op that need not be in memory."""
 

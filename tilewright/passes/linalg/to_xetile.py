@@ -40,6 +40,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.arguments import NOWHERE, ArrayArg
 from tilewright.diagnostics import unsupported
 from tilewright.dtypes import from_mlir
+from tilewright.frozen import frozen
 from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
@@ -234,7 +235,7 @@ def _grid(
     return grid
 
 
-@dataclass(frozen=True)
+@frozen
 class _Asked:
     """A kernel's sizes, as a planner is asked for them."""
 

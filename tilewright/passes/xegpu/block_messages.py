@@ -7,7 +7,6 @@ A *form* is how a block message distributes a block to the lanes: `load` row by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from xdsl.dialects import arith, gpu
@@ -28,6 +27,7 @@ from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.upstream.strided import Metadata, static_strides
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen
 from tilewright.layout.blocks import lane_distribution
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import bounds, divisor
@@ -42,7 +42,7 @@ ROW = "tilewright.row"
 """On a lane's load_nd or store_nd: one 1-D block message; the row is inside of its base and aligned for it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockShape:
     """One message: `count` blocks of `height` x `width` elements side by side."""
 

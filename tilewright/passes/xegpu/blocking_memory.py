@@ -6,7 +6,6 @@ Part of :mod:`tilewright.passes.xegpu.blocking`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr
@@ -21,6 +20,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import split_indices
+from tilewright.frozen import frozen
 from tilewright.layout.blocks import group_of
 from tilewright.passes.new_body import without_layouts
 from tilewright.passes.xegpu import row_access
@@ -48,7 +48,7 @@ WORDS_PER_LANE = 8
 """Of one row that one message gives a lane (uarch, `rows`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MessagePlan:
     """How a block op is cut: the messages' shape, and whether lanes compute the addresses instead."""
 

@@ -7,7 +7,6 @@ a fragment, a slice of one, or several put together. Boxes that are asked for tw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
@@ -22,6 +21,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.frozen import frozen
 from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lazy_registers import Free
@@ -32,7 +32,7 @@ from tilewright.uarch.xe import XeMachine
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Grid:
     """The fragments of a value of `shape`. A source may hold several (blocks of a load): (vector, block, row)."""
 

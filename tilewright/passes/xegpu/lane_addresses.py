@@ -8,7 +8,6 @@ base matrix is not accessed, and reads as 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -34,12 +33,13 @@ from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen
 from tilewright.passes.xegpu.block_messages import base_of
 from tilewright.passes.xegpu.lanes import LaneProgram
 from tilewright.passes.xegpu.lazy_registers import Register
 
 
-@dataclass(frozen=True)
+@frozen
 class RowSurface:
     """A base as a row of elements: address or 1-D memref, and its matrix' sizes and strides."""
 

@@ -10,7 +10,6 @@ that move alike, and selects where lanes take different registers. `tilewright.l
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
+from tilewright.frozen import frozen
 from tilewright.passes.xegpu.lazy_registers import (
     Free,
     Held,
@@ -42,7 +42,7 @@ Place = tuple[int, int]
 """A source, and a register of it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Moves:
     """From where the registers of a fragment come."""
 

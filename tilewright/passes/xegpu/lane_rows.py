@@ -17,7 +17,7 @@ inside of its base is asked at run time, by all lanes alike, and only a ragged o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import Literal
 
@@ -35,6 +35,7 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen
 from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (
@@ -63,7 +64,7 @@ FEW_ADDRESSES = 4
 """So many addresses of a ragged block may be kept in registers over a loop that it stands in."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Access:
     """One block op: its base, its ownership over rows and columns, and the two ways to move it."""
 

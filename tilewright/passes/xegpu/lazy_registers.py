@@ -7,7 +7,6 @@ inserted into words (`LazyRegisters.pick`). Constants of lanes are made here too
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +29,14 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.frozen import frozen
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.new_body import NewBody
 
 Register = tuple[SSAValue, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class LaneFragment:
     """Registers in the order of `layout`; every root is a 1-D vector, or a scalar (element 0)."""
 
@@ -45,7 +45,7 @@ class LaneFragment:
     registers: tuple[Register, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Free:
     """A vector of one number: a constant, or a scalar of the lane program."""
 

@@ -9,11 +9,11 @@ linearly with the accesses of a kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 from xdsl.ir import SSAValue
 
+from tilewright.frozen import frozen
 from tilewright.layout import Distribution
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -32,7 +32,7 @@ Ago = tuple[tuple[Symbol, "int | None"], ...]
 """Per loop around an access how many iterations ago it was (FAR: at least so many), None: in any of them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Sort:
     """All that accesses may have in common. `symbols` are those of the offsets, None: not known."""
 
@@ -68,7 +68,7 @@ def sort_of(footprint: Footprint) -> tuple[Sort, Numbers]:
     return sort, numbers
 
 
-@dataclass(frozen=True)
+@frozen
 class BoxRelation:
     """How accesses of one sort, some iterations ago, lie to those of another now.
 

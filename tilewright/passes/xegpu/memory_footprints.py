@@ -6,13 +6,13 @@ Part of :mod:`tilewright.passes.xegpu.insert_barriers`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.frozen import frozen
 from tilewright.layout import Distribution
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr
@@ -20,7 +20,7 @@ from tilewright.passes.memory_objects import may_read, may_write, memory_root, m
 from tilewright.passes.xegpu import layout_text as own
 
 
-@dataclass(frozen=True)
+@frozen
 class Footprint:
     """One access. `offsets` and `shape` are those of its box; None where the place is not known."""
 

@@ -13,7 +13,6 @@ the value (`Layout`), by the alignment that is known, and by the machine's table
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu.block_messages import created, surface
 from tilewright.passes.xegpu.facts import row_alignment
@@ -32,7 +32,7 @@ Kind = Literal["row", "lane"]
 Ints = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
+@frozen
 class RowAccess:
     """One access: `registers` in the order in which it fills them, `start` of lane 0 in the block."""
 
@@ -49,7 +49,7 @@ class RowAccess:
         return len(self.registers) // self.word
 
 
-@dataclass(frozen=True)
+@frozen
 class RowPlan:
     """Accesses of one kind that move all registers of a value."""
 
@@ -62,7 +62,7 @@ class RowPlan:
         return self.kind == "lane" and any(len(run.registers) * bits < 32 for run in self.runs)
 
 
-@dataclass(frozen=True)
+@frozen
 class Question:
     """A value of `bits` bits per element, distributed by `layout` over the block, in memory whose rows are aligned
     so.

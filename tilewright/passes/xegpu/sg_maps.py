@@ -5,7 +5,6 @@ Part of :mod:`tilewright.passes.xegpu.check_legal`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects.builtin import IntegerType, Signedness, VectorType
@@ -17,6 +16,7 @@ from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.frozen import frozen
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
 
@@ -50,7 +50,7 @@ def multiplies(xe: XeMachine, a: SSAValue, b: SSAValue, result: SSAValue) -> boo
     return True
 
 
-@dataclass(frozen=True)
+@frozen
 class _Maps:
     """The sg_maps that a machine works with, derived from its matrix instructions."""
 

@@ -6,11 +6,10 @@ array with the region applied to every element, and a panel is a tile of it, zer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tilewright.dialects import stage
+from tilewright.frozen import frozen
 from tilewright.reference import access, numerics
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.arith import as_number
@@ -21,7 +20,7 @@ from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, ValueRecord, scalar
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedValue(ValueRecord):
     """A packed array: its elements, `(rows, *sizes)`, at least two dimensions."""
 

@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 from tilewright.arguments import ArrayArg, Grid, full_grid
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, unsupported
 from tilewright.dtypes import index
+from tilewright.frozen import frozen
 from tilewright.passes.host.to_calls import Launch
 from tilewright.passes.memory_objects import ARGS, stored_arguments
 from tilewright.reference.mlir_runner import Runner
@@ -34,7 +34,7 @@ Facts = tuple[DictionaryAttr, ...]
 """Of each kernel argument, what a launch from Python promises of it, too (`ArrayType.facts`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Ready:
     """A compiled kernel, and the target whose memory it reaches."""
 
@@ -49,7 +49,7 @@ class _Ready:
             self.executable.launch(grid, placed)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Interpreted:
     """A kernel that the reference executor runs."""
 

@@ -20,12 +20,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from tilewright import knobs
 from tilewright.diagnostics import TilewrightError
+from tilewright.frozen import frozen
 
 R = TypeVar("R")
 
@@ -46,7 +47,7 @@ def _share() -> int:
     return have * 3 // 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """What a program may use: bytes of memory beyond those in use at its start, seconds of wall time, bytes written
     to standard output or to one file.

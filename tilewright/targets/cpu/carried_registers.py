@@ -16,7 +16,6 @@ results are in their buffers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, FusedOp
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import STORES, Root
 from tilewright.targets.cpu.memory import Registers, register_starts
@@ -39,7 +39,7 @@ MOST_PLACES = 16
 """Vectors of a group, which are written out twice: with and without masks."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Carried:
     """What a loop carries in registers."""
 

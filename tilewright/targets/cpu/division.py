@@ -7,11 +7,11 @@ tiles cover have several, each long enough that its sums cost little beside it (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import log2, prod
 
 from tilewright.arguments import Argument, ArrayArg
+from tilewright.frozen import frozen
 
 COST = 1 / 64
 """What adding up the sums of a part may take, of the time to multiply it."""
@@ -53,7 +53,7 @@ def tasks_of(parts: int, programs: int, threads: int, uneven: float) -> int:
     return -(-parts // -(-parts // best))
 
 
-@dataclass(frozen=True)
+@frozen
 class Division:
     """Where the extents of a kernel's product stand: numbers of arguments and of dimensions."""
 

@@ -27,6 +27,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise, retyped
+from tilewright.frozen import frozen
 from tilewright.passes.fold_identities import splat
 from tilewright.rules import Rules
 from tilewright.targets.cpu.memory import Buffer, Registers
@@ -35,7 +36,7 @@ NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Position:
     """`lanes` elements from `[row, col]` on, along `axis` (0 down a column, 1 along a row).
 
@@ -58,7 +59,7 @@ class Position:
         return replace(self, row=b.plus(self.row, i), lanes=1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Own:
     """A thread's sums for an array, and whether it has any."""
 
@@ -66,7 +67,7 @@ class Own:
     there: SSAValue
 
 
-@dataclass(frozen=True)
+@frozen
 class TurnedBlock:
     """Places that are asked for together (see `turned`): `lanes` elements from `along` on, of each of some lines."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.panels import PanelFormat
 
 
-@dataclass(frozen=True)
+@frozen
 class Family:
     """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
 
@@ -41,7 +40,7 @@ class Family:
         return max(self.a.group, self.b.group)
 
 
-@dataclass(frozen=True)
+@frozen
 class Fetch:
     """What a micro-kernel brings into a cache: with each step of k so many lines of a row, one after the other, and
     after `parts` steps the next row, `step` bytes further on."""
@@ -61,7 +60,7 @@ class Fetch:
             b.prefetch(b.ptr(at, 64 * line), locality=3 if self.near else 2)
 
 
-@dataclass(frozen=True)
+@frozen
 class Later:
     """What a workgroup will copy from its array into a panel for the next block of k, where it does (`here`): the
     address of the first row, and bytes between rows."""
@@ -71,7 +70,7 @@ class Later:
     pitch: Idx
 
 
-@dataclass(frozen=True)
+@frozen
 class PanelOperand:
     """Where a micro-kernel finds an operand: address of element (0, 0), bytes to the next x and k group."""
 

@@ -15,7 +15,7 @@ masked, and of A's rows behind it the last row is read instead, whose sums are n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, VectorType
@@ -26,6 +26,7 @@ from tilewright.codegen.tiles import Tile, itemsize, plain
 from tilewright.dialects import mach
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import PackOp
+from tilewright.frozen import frozen
 from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
@@ -45,7 +46,7 @@ VECTORS = 4
 """Of a row of B at a time at most."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Lying:
     """A tile of an array: the address of its first element, bytes to the next x and k, and how many of either the array
     has from there on."""
@@ -98,7 +99,7 @@ def _along(x_stride: Idx, k_stride: Idx) -> int | None:
     return 0 if x_stride == 1 else 1 if k_stride == 1 else None
 
 
-@dataclass(frozen=True)
+@frozen
 class LyingProduct(ABC):
     """C (+)= A B of such tiles, over `length` k."""
 
@@ -146,7 +147,7 @@ class LyingProduct(ABC):
         """`whole`: the tiles lie in their arrays."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LyingVectors(LyingProduct):
     """By vectors, sums in registers."""
 

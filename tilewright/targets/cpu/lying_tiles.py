@@ -11,7 +11,6 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import SSAValue
@@ -19,6 +18,7 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.family import Family, PanelOperand
@@ -29,7 +29,7 @@ FEW = 2
 """Groups of k that are copied one after the other, without a loop."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LyingTiles(LyingProduct):
     """See above; `local(bytes)`: memory of the workgroup."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from operator import add, mod
 from typing import Any, Final
@@ -18,10 +18,11 @@ from tilewright.codegen.native import (
 )
 from tilewright.codegen.target import LLVMTarget, for_cpu
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.uarch.cpu import Architecture, Caches, MicroKernel, PanelRates, Vectors
 
 
-@dataclass(frozen=True)
+@frozen
 class CpuMachine:
     """Parameters of code generation for one level of an architecture."""
 

@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
+from tilewright.frozen import frozen
 
 
 @dataclass
@@ -40,7 +41,7 @@ def register_starts(shape: tuple[int, int], lanes: int) -> list[tuple[int, int]]
     return [(row, column) for row in range(rows) for column in range(0, columns, lanes)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Registers:
     """A tile-shaped value row after row in registers of `lanes` elements, which divide its `columns`."""
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from tilewright import cache, forks
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.diagnostics import TilewrightError
+from tilewright.frozen import frozen
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.uarch.base import GENERIC
 
@@ -75,7 +76,7 @@ def _best(told: Mapping[Grid, float]) -> Grid:
     return best if told[best] < (1 - GAIN) * told[ALONE] else ALONE
 
 
-@dataclass(frozen=True)
+@frozen
 class _Known:
     """A kernel: its work, the axes along which its programs can be merged, and what its rows cost, where it has no
     products."""

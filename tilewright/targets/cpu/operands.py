@@ -27,6 +27,7 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Later, PanelOperand
 from tilewright.targets.cpu.machine import (
@@ -46,7 +47,7 @@ PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Finder:
     """Panel number -> operand, for one block of k."""
 

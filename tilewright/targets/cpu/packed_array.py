@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import func
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects.stage import PanelOp
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.panels import PanelFormat
 
 
@@ -18,7 +17,7 @@ def panel_of(value: SSAValue) -> PanelOp | None:
     return value.owner if isinstance(value.owner, PanelOp) else None
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedArray:
     """A packed array at run time (see `stage.pack`).
 
@@ -93,7 +92,7 @@ class PackedArray:
         b.op(func.CallOp(self.function, [self.argument, *ranges, to, b.idx(panel_bytes)], []))
 
 
-@dataclass(frozen=True)
+@frozen
 class Placed:
     """A tile of such an array: where it starts (x, k, batch entry), and how much of the array is behind that."""
 

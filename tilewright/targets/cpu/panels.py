@@ -11,7 +11,6 @@ interleaved), along k a block of rows is transposed in registers by a network of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects import arith, vector
@@ -21,6 +20,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects.upstream.arith import cast_to, with_element
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Position
 
 UNIT = 16
@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 4
 edge of an array one by one: little lies there, and what asks of each row where it ends is most of the code."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PanelFormat:
     """How the elements of one operand are packed."""
 

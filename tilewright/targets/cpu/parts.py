@@ -17,7 +17,7 @@ and for what the sums start with: each of the tasks does that again. What comes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, gpu
@@ -33,6 +33,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.effects import PEOPLE, Acts, memory_effects
 from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, PanelOp, YieldOp
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import frozen
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.memory_objects import orders
 from tilewright.targets.cpu.arguments import split
@@ -50,7 +51,7 @@ ALL = (1 << 62) - 1
 """k of a part that ends where the loop does."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Lies:
     """An operand in its array: the number of the argument, the dimensions of x and of k."""
 
@@ -59,7 +60,7 @@ class Lies:
     k: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Divided:
     """The contraction of a kernel whose parts several tasks may compute."""
 

@@ -14,7 +14,7 @@ integers are the same; of floats they are added up in another order, which atomi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import gcd, nan, prod
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize, plain, rows_
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, neutral, reduction_of
+from tilewright.frozen import frozen
 from tilewright.passes.axes import shape_of
 from tilewright.passes.sums_by_atomics import sums_by_atomics
 from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
@@ -69,7 +70,7 @@ PLACE = 8
 """Bytes of where an element is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Sums:
     """An array that a kernel adds to, and the atomics that do."""
 

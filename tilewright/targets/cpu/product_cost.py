@@ -26,11 +26,11 @@ whole ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from math import ceil, gcd, hypot, log2
 
 from tilewright import dtypes
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
 from tilewright.targets.cpu.machine import (
     DEEP,
@@ -91,7 +91,7 @@ PAGE_BYTES = 4096
 """Addresses that differ by multiples of it may share a set of a cache."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PanelCosts:
     """The model of products (`uarch.products.ProductModel`) of a machine with so many threads."""
 
@@ -397,7 +397,7 @@ class PanelCosts:
         return found[0], found[1]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Kernel:
     """The micro-kernel that multiplies elements of some types."""
 

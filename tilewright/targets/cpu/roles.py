@@ -15,7 +15,7 @@ along n, few rows of A take blocks of it that are wide and less deep, for the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
@@ -26,6 +26,7 @@ from tilewright.codegen.tiles import plain, rows_cols
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import frozen
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
@@ -43,7 +44,7 @@ from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.thin import contiguous
 
 
-@dataclass(frozen=True)
+@frozen
 class Roles:
     """The family of a product, and whether its operands change places."""
 

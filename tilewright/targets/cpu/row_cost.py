@@ -10,12 +10,12 @@ first have fetched them ahead, and no level of another row runs beside its own) 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING
 
 from tilewright.arguments import Grid
 from tilewright.codegen.tiles import itemsize
+from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.split_workgroups import inside
 
@@ -30,7 +30,7 @@ BYTES_PER_SECOND = 1e10
 """Of one core: elementwise chains, exponentials and norms of 2,048 rows, tiles of 16 x 16 to 32 x 4096, 2026-11-26."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Moved:
     """A tile that a program loads or stores."""
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
@@ -33,6 +33,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
+from tilewright.frozen import frozen
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
@@ -51,7 +52,7 @@ DEPTH, DEPTH_OF_DOTS = 4096, 16384
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Thin:
     """How a product with a thin side runs."""
 

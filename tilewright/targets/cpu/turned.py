@@ -23,7 +23,7 @@ reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +36,7 @@ from tilewright.codegen.tiles import Tile, element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS, numbered
+from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Evaluator, Position, TurnedBlock
 from tilewright.targets.cpu.fused_plan import FusedPlan, Root
 from tilewright.targets.cpu.panels import UNIT, columns
@@ -52,7 +53,7 @@ Ways = Mapping[SSAValue, set[bool]]
 """Values that roots are computed from, and whether their rows are the roots' (False) or the roots' columns."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Blocks:
     """How a group runs in blocks."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.dialects.vector import BroadcastOp
@@ -17,6 +16,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.passes.tile_origin import WIDEST, tile_alignment, tile_divisors
 from tilewright.targets.cuda import blocked as bl
@@ -25,7 +25,7 @@ from tilewright.targets.cuda.distribute import Distributor
 VECTOR_BYTES = WIDEST
 
 
-@dataclass(frozen=True)
+@frozen
 class Chunk:
     """Registers `first` .. `first + vector` of a fragment: their address, and when they are inside."""
 
@@ -34,7 +34,7 @@ class Chunk:
     inside: SSAValue | None
 
 
-@dataclass(frozen=True)
+@frozen
 class TileFacts:
     """What is known of a tile: what divides offsets and extents, how its address is aligned."""
 

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,6 +57,7 @@ from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs
 from tilewright.passes.memory_objects import memory_space
@@ -78,7 +78,7 @@ GLOBAL = 1
 Table = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
+@frozen
 class Fragment:
     """What each thread holds of a tile: `value` is `vector<RxT>`, register r as `layout` says."""
 
@@ -91,7 +91,7 @@ class Fragment:
         return self.value.type.element_type
 
 
-@dataclass(frozen=True)
+@frozen
 class Team:
     """The threads that run the code being made: warps `first_warp` on, `warps` of them.
 

@@ -14,10 +14,10 @@ import ctypes as C
 import functools
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.diagnostics import TilewrightError
+from tilewright.frozen import frozen
 
 
 class DriverError(TilewrightError):
@@ -169,7 +169,7 @@ def driver_version() -> int:
     return value.value
 
 
-@dataclass(frozen=True)
+@frozen
 class CudaDevice:
     """One GPU and its primary context (retained for the life of the process)."""
 
@@ -235,7 +235,7 @@ def device(ordinal: int) -> CudaDevice:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class CudaFunction:
     """A kernel of a loaded module, with what the assembler says of it."""
 

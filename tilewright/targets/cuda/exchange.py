@@ -8,7 +8,6 @@ the split is right is checked on the table itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +18,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
+from tilewright.frozen import frozen
 from tilewright.layout import Layout, LayoutError, Move
 from tilewright.layout.digits import row_strides
 from tilewright.layout.memory import row_major, run_of, staging, strided
@@ -28,7 +28,7 @@ from tilewright.targets.cuda.sync import MemoryRange
 VECTOR_BYTES = 16
 
 
-@dataclass(frozen=True)
+@frozen
 class Addresses:
     """Addresses of a fragment's vectors in bytes: what threads and registers give is added, but for the bits in
     `mixed` (a swizzle's), which are combined by xor."""

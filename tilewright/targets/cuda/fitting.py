@@ -10,9 +10,10 @@ are there to choose by: a fit that would not have chosen better than the table a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log
 
+from tilewright.frozen import frozen
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.work_split import LoopWork, Sides, WorkSplit, clocks
 from tilewright.uarch.calibration import calibrated
@@ -29,7 +30,7 @@ CLOCK = "hertz"
 """A faster clock and fewer clocks of everything are one: it stays."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Timed:
     """A launch, and how long it took."""
 

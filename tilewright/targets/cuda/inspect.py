@@ -15,10 +15,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
+from tilewright.frozen import frozen
 from tilewright.targets.cuda import driver
 from tilewright.targets.stages import Texts
 
@@ -77,7 +77,7 @@ def _tool(name: str) -> str:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Assembly:
     """What the assembler made of one PTX module."""
 
@@ -145,7 +145,7 @@ _LABEL = re.compile(r"^(\.L_x?_?\d+):")
 _GOAL = re.compile(r"\.L_x?_?\d+")
 
 
-@dataclass(frozen=True)
+@frozen
 class Sass:
     """One instruction: its name with modifiers, its operands, whether a predicate guards it."""
 

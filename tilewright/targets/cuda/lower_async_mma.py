@@ -7,7 +7,6 @@ owns what. The accumulator of a product is one fragment in that order, block of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from xdsl.dialects import arith, vector
@@ -17,6 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import is_paired, vector_of
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import staged as st
@@ -104,7 +104,7 @@ ADDRESS_BITS = 18
 """Bits of an address in a workgroup's shared memory, of which a descriptor has all but the lowest four."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Descriptor:
     """A matrix in shared memory as wgmma names it: the word that moves, and the constant one."""
 

@@ -7,7 +7,7 @@ warpgroup when only warpgroup products read it (they are done by all four warps 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from xdsl.dialects import arith
@@ -18,6 +18,7 @@ from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.nesting import enclosing, ops_behind
 from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads, is_gathered
+from tilewright.frozen import frozen
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda import lower_cp_async as by_threads
 from tilewright.targets.cuda import staged as st
@@ -219,7 +220,7 @@ def tensor_map(
     return st.parameter(d, slot, mach.ptr), dims
 
 
-@dataclass(frozen=True)
+@frozen
 class Seen:
     """How much of a tile is seen, counted from its first line and the first element of a line; what lies behind it is
     not copied. Numbers below 0 and beyond the tile stand for none and all of it.

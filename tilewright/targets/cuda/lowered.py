@@ -16,20 +16,21 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import CLUSTER
 from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.frozen import frozen
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.reference.batch import WARP
 from tilewright.reference.pointers import SHARED_BYTES
 from tilewright.targets.cuda.work_split import LoopWork
 
 
-@dataclass(frozen=True)
+@frozen
 class Pointer:
     """Address of an array argument: `!llvm.ptr<1>`."""
 
     argument: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Extent:
     """Extent of an array argument's dimension, in elements: index (or i32 with `bits` 32)."""
 
@@ -38,7 +39,7 @@ class Extent:
     bits: int = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Stride:
     """Stride of an array argument's dimension, in elements: index (or i32 with `bits` 32)."""
 
@@ -47,7 +48,7 @@ class Stride:
     bits: int = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Scalar:
     """A scalar argument, of any type that a tile's elements have."""
 
@@ -56,7 +57,7 @@ class Scalar:
     """See `host_arguments.scalar_format`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Programs:
     """Number of programs along an axis of the user's grid: index (or i32 with `bits` 32).
 
@@ -75,7 +76,7 @@ COORDINATES = (1 << 31) - (1 << 16)
 """A dimension of so many elements has all coordinates that a copy names."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorMapOf:
     """A tensor map of an array argument: `!llvm.ptr` with the argument attribute `mach.tensor_map`.
 
@@ -161,7 +162,7 @@ class LoweredThread:
     """Threads that the program's collective ops are of: a warp, or a part of one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchPlan:
     """The part of `LoweredThread` that a launch needs, without the module."""
 

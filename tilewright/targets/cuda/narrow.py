@@ -6,8 +6,6 @@ registers only if all arithmetic on them has a uniform form, and 64-bit comparis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntAttr, i32
 from xdsl.ir import SSAValue
@@ -16,12 +14,13 @@ from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.frozen import frozen
 
 Word = int | SSAValue
 """A number known now, or a value of type i32."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Narrow(Folding):
     """Appends 32-bit arithmetic to a builder's block."""
 

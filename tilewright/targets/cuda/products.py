@@ -6,7 +6,6 @@ of C anchors that of every value around it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
@@ -16,6 +15,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import shape_of
 from tilewright.dtypes import DType, from_mlir
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.passes.carried import operands_of, reached
 from tilewright.targets.cuda import blocked as bl
@@ -23,7 +23,7 @@ from tilewright.uarch import Machine, MatrixInstruction
 from tilewright.uarch.nvidia import ptx_type
 
 
-@dataclass(frozen=True)
+@frozen
 class ProductPlan:
     """One choice. `instruction` is None for products by multiply-add of single elements.
 

@@ -12,7 +12,7 @@ Numbers that alternate (`vector.interleave`) are converted before they do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -28,6 +28,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.dialects import mach
 from tilewright.dialects.movement import is_vector, operand_layout
 from tilewright.dialects.upstream.vector import InterleaveOp
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.distribute import Distributor, producer
@@ -44,7 +45,7 @@ WORDS = (0x7440, 0x7441, 0x7442, 0x7443)
 """One byte of the first operand below the upper three of the second."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BitField:
     """Bits of a byte that are an integer: `width` of them from bit `low` on."""
 

@@ -23,6 +23,7 @@ from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import cast_to, with_element
+from tilewright.frozen import frozen
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
 from tilewright.targets.cuda.access import splat_mask
@@ -207,7 +208,7 @@ def _load_matrices(d: Distributor, name: str, pointer: SSAValue, count: int) -> 
     return d.b.value(mach.InstrOp(name, [pointer], [VectorType(i32, [count])]))
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixLoads:
     """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
 
@@ -215,7 +216,7 @@ class MatrixLoads:
     at: Addresses
 
 
-@dataclass(frozen=True)
+@frozen
 class Matrices:
     groups: tuple[MatrixLoads, ...]
     transposed: bool
@@ -329,7 +330,7 @@ MOST_STAGED = 64 << 10
 """Bytes of both operands that stand in shared memory at once; longer products go in steps of k."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OperandRows:
     """An operand's part in shared memory: elements of row r from `offset + r * step` on."""
 

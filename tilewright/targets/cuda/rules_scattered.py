@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, bf16, f16, f32, i32
@@ -15,6 +14,7 @@ from tilewright.codegen.tiles import ScatteredTile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import vector_type
+from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda.blocked import run_along
@@ -24,7 +24,7 @@ from tilewright.targets.cuda.rules_memory import place_of, sums_of
 from tilewright.targets.cuda.runs import vector_of
 
 
-@dataclass(frozen=True)
+@frozen
 class ElementOffsets:
     """Byte offsets from `pointer` of a fragment's elements, and which of them take part."""
 

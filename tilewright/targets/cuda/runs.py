@@ -9,7 +9,6 @@ A gather whose offsets run so is a load of whole vectors: rows of a table by ind
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
 from xdsl.dialects import arith, memref
@@ -18,6 +17,7 @@ from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
+from tilewright.frozen import frozen
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.integers import ANY, divisor
 from tilewright.passes.tile_origin import WIDEST, tile_alignment
@@ -28,7 +28,7 @@ _LEFT_VARIES = frozenset((2, 5, 6, 9))
 _RIGHT_VARIES = frozenset((3, 4, 7, 8))
 
 
-@dataclass(frozen=True)
+@frozen
 class ArithmeticRun:
     """Along the last dimension, in each aligned block of ``length`` elements: x, x + slope, x + 2 slope, ..."""
 

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tilewright.frozen import frozen
 
 if TYPE_CHECKING:
     from tilewright.targets.cuda.distribute import Distributor
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryRange:
     """Where an access goes: bytes [first, last) of shared memory, or an array by its root."""
 
@@ -37,7 +38,7 @@ class MemoryRange:
 MayAlias = Callable[[object, object], bool]
 
 
-@dataclass(frozen=True)
+@frozen
 class RangeAccess:
     place: MemoryRange
     writes: bool

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -31,6 +31,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element
+from tilewright.frozen import frozen
 from tilewright.passes import planner
 from tilewright.passes.carried import reached
 from tilewright.passes.launch_cost import Choice, Program
@@ -97,7 +98,7 @@ TRIED = 5
 """Choices that are built, best first, until one is what it was costed as."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Form:
     """How a kernel's loop depends on its constexprs."""
 
@@ -120,7 +121,7 @@ class Form:
         return None if rest else count
 
 
-@dataclass(frozen=True)
+@frozen
 class TilingCandidate:
     """A tiling of a launch, with the share of a program that is best for it."""
 

@@ -27,9 +27,9 @@ for all that read it at the same time. Of clusters fewer run at once, each workg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilewright.frozen import frozen
 from tilewright.targets.cuda.passes.multi_buffering import MAX_STAGES
 from tilewright.targets.cuda.passes.raster import GROUP
 from tilewright.targets.cuda.passes.wgmma_legality import (
@@ -60,7 +60,7 @@ Sides: TypeAlias = tuple[int | None, int | None]
 """Rows and columns of a whole result, where they are known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopWork:
     """A kernel's loop of products, as its programs run it: what `choose` needs to know."""
 
@@ -123,7 +123,7 @@ class LoopWork:
         return shapes[i][rows] if i >= 0 else None, shapes[j][columns] if j >= 0 else None
 
 
-@dataclass(frozen=True)
+@frozen
 class WorkSplit:
     """How many workgroups compute a program: `tiles` with a part of its tiles each, by `parts` in a cluster."""
 

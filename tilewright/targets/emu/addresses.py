@@ -8,7 +8,6 @@ gather.  All offsets count bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,12 +15,13 @@ from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects.movement import shape_of_type
+from tilewright.frozen import frozen
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx, element_bytes, element_of, index, vec
 from tilewright.targets.emu.lowering import Lowering
 
 
-@dataclass(frozen=True)
+@frozen
 class Deltas:
     """Bytes from a place to each element of an access of shape `shape`, row-major: those known, and a vector more."""
 

@@ -8,7 +8,6 @@ other in memory of the subgroup.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -27,6 +26,7 @@ from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.views import VIEWS, View, viewed
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
+from tilewright.frozen import frozen
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import read, write
 from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, signless, vec
@@ -157,7 +157,7 @@ def shared_start(low: Lowering, source: SSAValue) -> Idx:
     return start.base
 
 
-@dataclass(frozen=True)
+@frozen
 class _Numbers:
     """Offsets, sizes and strides; offsets may differ between lanes."""
 

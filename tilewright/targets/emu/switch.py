@@ -9,11 +9,12 @@ with the context, both from registers that the switch brings back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tilewright.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Switch:
     """Assembly, and where a new fibre's frame holds what, in bytes below the top of its stack."""
 

@@ -10,25 +10,25 @@ have no register of their own: they are the indices that they consist of, which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.frozen import frozen
 from tilewright.targets.emu.builder import Idx, element_bytes, index, vec
 
 if TYPE_CHECKING:
     from tilewright.targets.emu.lowering import Lowering
 
 
-@dataclass(frozen=True)
+@frozen
 class Uniform:
     """A number or vector that all lanes have."""
 
     value: SSAValue
 
 
-@dataclass(frozen=True)
+@frozen
 class Growing:
     """Lane i has `base + steps[i]`."""
 
@@ -37,7 +37,7 @@ class Growing:
     type: Attribute
 
 
-@dataclass(frozen=True)
+@frozen
 class Varying:
     """A vector whose last dimension counts the lanes."""
 
@@ -47,7 +47,7 @@ class Varying:
 Plain = Uniform | Growing | Varying
 
 
-@dataclass(frozen=True)
+@frozen
 class Address:
     """`base + steps[lane] + vector[lane]`: bytes or elements, what all lanes have apart from the rest."""
 
@@ -112,7 +112,7 @@ class Address:
 Number = Plain | Address | Idx
 
 
-@dataclass(frozen=True)
+@frozen
 class MemRef:
     """A memref: the byte address of its aligned pointer, then elements."""
 
@@ -128,7 +128,7 @@ class MemRef:
         return self.base.plus(self.offset, element_bytes(self.element))
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockDesc:
     """A block descriptor; `base` is a byte address, one entry per dimension of its matrix."""
 
@@ -137,14 +137,14 @@ class BlockDesc:
     strides: tuple[Idx, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixBase:
     """A matrix in shared memory: its byte address."""
 
     base: Idx
 
 
-@dataclass(frozen=True)
+@frozen
 class Barrier:
     """A named barrier: its number, and how many subgroups take part."""
 

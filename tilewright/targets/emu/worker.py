@@ -6,12 +6,12 @@ import ctypes as C
 import mmap
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright import forks
 from tilewright.arguments import Grid
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import frozen
 from tilewright.targets.emu import context as c
 
 GUARD = 1 << 16
@@ -20,7 +20,7 @@ _PROT_NONE = 0
 _MAP = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
-@dataclass(frozen=True)
+@frozen
 class Failure:
     """Why a launch stopped."""
 

@@ -14,16 +14,15 @@ the text it is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
+from tilewright.frozen import frozen
 from tilewright.targets.xe.context import Context
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedBarrierValue:
     """A named barrier and the number of subgroups that take part."""
 

@@ -17,7 +17,7 @@ become the same callees with `soft` in front: guarded loads of single elements, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import elements
+from tilewright.frozen import frozen
 from tilewright.layout.blocks import group_of
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.row_access import whole_units
@@ -79,7 +80,7 @@ def component_order(want: Table, have: Table) -> list[int] | None:
 # Choosing messages --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockMessage:
     """One message of a block: its form, where it begins in the block, and the first component that it fills."""
 

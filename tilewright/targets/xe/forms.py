@@ -18,11 +18,12 @@ component of a fragment lie in the block is what SPV_INTEL_2d_block_io says (`po
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.frozen import frozen
 
 Kind = Literal["load", "vnni", "transpose", "store", "prefetch"]
 
@@ -52,7 +53,7 @@ LOCALITY: dict[int, tuple[str, str]] = {
 last level, 0 is not kept (DESIGN, section 3)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Hints:
     """What the first and the last cache level are asked for, a pair that messages have (`uarch.xe.cache_pair`); both
     empty = the driver's default."""
@@ -72,7 +73,7 @@ class Hints:
         return f"{_SHORT[self.l1]}{separator}{_SHORT[self.l3]}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Block2D:
     """A 2D block message of elements of `bits` bits: `rows` x `columns`, `count` blocks side by side.
 
@@ -158,7 +159,7 @@ class Block2D:
         return out.reshape(lanes, self.count * n, self.pack, 2)
 
 
-@dataclass(frozen=True)
+@frozen
 class Dpas:
     """D = A B + C on a subgroup: `m` x `k` by `k` x lanes. Types are Tilewright's names."""
 
@@ -186,7 +187,7 @@ class Dpas:
         return max(1, self.m * self.k * self.bits // (self.lanes * unit)), unit
 
 
-@dataclass(frozen=True)
+@frozen
 class Lsc:
     """A lane's own access with cache policies: `count` words of `bits` bits, or a prefetch of a line."""
 
@@ -196,7 +197,7 @@ class Lsc:
     hints: Hints
 
 
-@dataclass(frozen=True)
+@frozen
 class RowMessage:
     """A 1-D block message: `count` words of `bits` bits per lane, word i of lane l at i * lanes + l.
 
@@ -215,7 +216,7 @@ class RowMessage:
         return f"xe_row_{self.kind}_{self.bits}b_x{self.count}{where}{self.hints.suffix}"
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedBarrierForm:
     """One half of a named barrier: `arrive` or `wait`, its number, and how many subgroups take part.
 
@@ -227,7 +228,7 @@ class NamedBarrierForm:
     count: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Fence:
     """A fence of `global` or `slm` memory, seen by `scope`, which may `flush` lines."""
 

@@ -15,8 +15,6 @@ wide as the subgroup (xegpu-slm-layout) follow each other: they are one 1-D bloc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
@@ -24,6 +22,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu.elements import matrix_address
+from tilewright.frozen import frozen
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
@@ -31,14 +30,14 @@ from tilewright.targets.xe.context import Context
 from tilewright.targets.xe.forms import RowMessage
 
 
-@dataclass(frozen=True)
+@frozen
 class SharedMatrix:
     """A shared matrix: the pointer to its first element."""
 
     base: SSAValue
 
 
-@dataclass(frozen=True)
+@frozen
 class _RowAccess:
     """A 1-D block message and the address of its first word."""
 

@@ -12,10 +12,10 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
+from tilewright.frozen import frozen
 
 DEVICES = {
     "xe-pvc": ("pvc", "pvc", "xehpc"),
@@ -32,7 +32,7 @@ LARGE_GRF = "-cl-intel-256-GRF-per-thread"
 HINT = "apt-get install intel-opencl-icd libigc-tools"
 
 
-@dataclass(frozen=True)
+@frozen
 class Binary:
     """Machine code of one kernel."""
 

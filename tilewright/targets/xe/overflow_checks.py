@@ -16,13 +16,13 @@ three times.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType, ModuleOp, VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects.upstream.arith import PREDICATES, constant, element
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 from tilewright.targets.xe.fold import Numbers, numbers, scalar_of, together
 
@@ -30,7 +30,7 @@ EQ, NE, SLT, ULT, UGT = map(PREDICATES.index, ("eq", "ne", "slt", "ult", "ugt"))
 """Predicates of arith.cmpi."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _OffsetSum:
     """A value = base + constants."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -27,6 +26,7 @@ from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.frozen import frozen
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.kernel import SPILLS, integer, subgroups_of
 from tilewright.passes.memory_objects import may_alias, memory_root
@@ -66,7 +66,7 @@ class TooManyRegisters(UnsupportedError):
     """Places of the program, and bytes of a subgroup that what is made there takes at the fullest point; most first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Pressure:
     """The fullest point of a kernel: registers, where it is, and the largest values that live there."""
 

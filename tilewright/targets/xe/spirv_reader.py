@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.frozen import frozen
+
 MAGIC = 0x07230203
 
 _RESULT_ONLY = {7, 11, *range(19, 39), 73, 248, 322, 327, 5609}
@@ -78,7 +80,7 @@ _DECORATION_NEEDS: dict[int, tuple[int, str]] = dict.fromkeys(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class SpirvInstruction:
     """One instruction; `operands` are its words behind the first."""
 

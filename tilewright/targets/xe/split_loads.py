@@ -17,7 +17,6 @@ the most where its parts allow it, and distributes its elements to lanes as the 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import split_indices
+from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.blocks import Table, wanted
@@ -62,7 +62,7 @@ def _may_split(op: xegpu.LoadNdOp) -> bool:
     return plain and len(users) > 1 and isinstance(source, xegpu.CreateNdDescOp)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Part:
     """Components `first` .. `first + count` of a fragment, and the block that holds them."""
 

@@ -11,7 +11,7 @@ offsets move the base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -21,13 +21,14 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.views import moved
+from tilewright.frozen import frozen
 from tilewright.targets.xe.building import GLOBAL, Index, LaneBuilder, bits_of
 
 ALIGNMENT = 64
 """Bytes to which a 2D block message's base is aligned (SPV_INTEL_2d_block_io)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockSurface:
     """A base matrix and the position of a block in it; numbers count elements but for `element_bytes`."""
 
@@ -44,7 +45,7 @@ class BlockSurface:
         return replace(self, offsets=tuple(b.shifted(self.offsets, deltas)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Message:
     """Operands of a 2D block message: `base` aligned; width and pitch in bytes, x in elements."""
 

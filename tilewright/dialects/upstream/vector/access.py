@@ -7,7 +7,6 @@ array %m, indices %i and %j, dims (1), inside (true), mask %k, held %pad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects import vector
@@ -15,11 +14,13 @@ from xdsl.dialects.builtin import IntegerAttr, VectorType
 from xdsl.ir import SSAValue
 from xdsl.ir.affine import AffineDimExpr
 
+from tilewright.frozen import frozen
+
 LOADS = ("vector.load", "vector.maskedload", "vector.gather", "vector.transfer_read")
 STORES = ("vector.store", "vector.maskedstore", "vector.scatter", "vector.transfer_write")
 
 
-@dataclass(frozen=True)
+@frozen
 class VectorAccess:
     """One access."""
 

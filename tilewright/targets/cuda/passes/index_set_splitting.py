@@ -26,6 +26,7 @@ from xdsl.rewriter import InsertPoint
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import frozen
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.carried import reached
 from tilewright.passes.cleanup import eliminate_dead
@@ -40,7 +41,7 @@ LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
 BROADCASTS = ("vector.broadcast", "xetile.broadcast")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Bound:
     """A sum that is negative for every element while `step` n + `most` is."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import import_module
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr
@@ -18,6 +18,7 @@ from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu.memory import is_shared
+from tilewright.frozen import frozen
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
 
@@ -25,7 +26,7 @@ Callee = Callable[[Printer, Operation, str, Form, list[Arg]], str]
 """Prints what a neutral callee stands for: (printer, op, callee, form, arguments) -> its result ("" for none)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Table:
     """One meaning of the neutral callees."""
 
