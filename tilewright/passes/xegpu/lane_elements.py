@@ -8,8 +8,7 @@
 
 A product gets its operands from the lanes that own them, by shuffles; a prefetch is left out.
 Requires: today's XeGPU at lane level. Guarantees: the same results; none of the chosen ops is left. Who owns what, the
-tables of `dialects.xegpu.elements` tell. Raises UnsupportedError where a descriptor is chosen by control flow, and for
-owners that are no sum of what each bit of a lane's number says.
+tables of `dialects.xegpu.elements` tell. Raises UnsupportedError where a descriptor is chosen by control flow.
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
+    DenseIntOrFPElementsAttr,
     Float64Type,
+    IndexType,
     IntegerType,
     MemRefType,
     Signedness,
@@ -67,11 +68,11 @@ def lane_elements(
         _RULES[type(op)](LaneNumbers(op, lane, lanes), op)
 
 
-def lane_of(kernel: gpu.FuncOp) -> SSAValue:
+def lane_of(kernel: gpu.FuncOp | gpu.LaunchOp) -> SSAValue:
     """The number of a lane in its subgroup, at the start of a kernel."""
     lane = gpu.LaneIdOp()
     lane.location = kernel.location
-    Rewriter.insert_op(lane, InsertPoint.at_start(kernel.body.block))
+    Rewriter.insert_op(lane, InsertPoint.at_start(kernel.body.blocks[0]))
     return lane.result
 
 
@@ -85,7 +86,11 @@ class LaneNumbers(Before):
     def of_lane(self, table: Numbers) -> Index:
         """The number that each lane has in a table [lanes]."""
         if not is_sum_of_bits(table):
-            raise self.refuse("its lanes own elements that their numbers do not tell")
+            listed = DenseIntOrFPElementsAttr.from_list(
+                VectorType(IndexType(), [len(table)]), table.tolist()
+            )
+            known = self.add(arith.ConstantOp(listed))
+            return self.add(vector.ExtractOp(known, (self.lane,), IndexType()))
         found: Index = int(table[0])
         for low, bits, step in bit_runs(table):
             part = self.divided(self.lane, 1 << low)
@@ -212,50 +217,66 @@ def _store(at: LaneNumbers, op: xegpu.StoreNdOp) -> None:
 class _Fragment:
     """An operand in the type that its products are computed in, of which a lane asks others for components."""
 
-    def __init__(self, at: LaneNumbers, value: SSAValue, to: Attribute):
-        self.at, self.lanes = at, at.lanes
-        self.value = widened(at.add, at.cast(value, [prod(shape_of(value))]), to)
-        self.known: dict[Any, SSAValue] = {}
+    def __init__(self, at: LaneNumbers, value: SSAValue):
+        self.at, self.lanes, self.value = at, at.lanes, value
+        self.sources: dict[bytes, SSAValue] = {}
+        self.found: dict[bytes, SSAValue] = {}
 
     def get(self, numbers: Numbers) -> SSAValue:
         """What each lane asks for: tables [lanes] of components, which count with the lanes last."""
-        at, (component, lane) = self.at, np.divmod(numbers, self.lanes)
-        if (component != component[0]).any():
-            raise at.refuse("lanes need different components of one another")
-        key = lane.tobytes()
-        if key not in self.known:
-            self.known[key] = self.value
+        at, (component, lane), key = self.at, np.divmod(numbers, self.lanes), numbers.tobytes()
+        if key not in self.found:
+            first, *others = sorted(set(component.tolist()))
+            self.found[key] = self._from(first, lane)
+            for number in others:
+                here, before = self._from(number, lane), self.found[key]
+                hit = arith.CmpiOp(at.index(at.of_lane(component)), at.index(number), "eq")
+                self.found[key] = at.add(arith.SelectOp(at.add(hit), here, before))
+        return self.found[key]
+
+    def _from(self, component: int, lane: Numbers) -> SSAValue:
+        """One component of the lanes that a table says."""
+        at, key = self.at, lane.tobytes()
+        if key not in self.sources:
+            self.sources[key] = self.value
             if (lane != np.arange(self.lanes)).any():
                 source = at.add(arith.IndexCastOp(at.index(at.of_lane(lane)), i32))
                 width = at.constant(i32, self.lanes)
-                self.known[key] = at.add(ShuffleOp(self.value, source, width, "idx"))
-        return at.component(self.known[key], int(component[0]))
+                self.sources[key] = at.add(ShuffleOp(self.value, source, width, "idx"))
+        return at.component(self.sources[key], component)
 
 
-def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
-    """C[m, n] += A[m, k] * B[k, n] for k in order; a lane computes the elements of C that it owns."""
-    if isinstance(op, xegpu.DpasMxOp) and (op.scale_a is not None or op.scale_b is not None):
-        raise at.refuse("scales of lane fragments: their owners are not specified")
-    shape, element = shape_of(op.result), element_of(op.result.type)
-    of_a, of_b, of_c = elements.multiplied(op, at.lanes)
-    to: Attribute = i32
-    if isinstance(element, AnyFloat):
-        to = element if isinstance(element, Float64Type) else f32
-    a, b = _Fragment(at, op.lhs, to), _Fragment(at, op.rhs, to)
-    count = prod(shape)
-    kind = VectorType(to, [count])
-    m, n = np.divmod(elements.inverse(of_c, (count, at.lanes)), of_c.shape[1])
-    total = at.constant(kind, 0) if op.acc is None else _Fragment(at, op.acc, to).value
-    times, plus = arith.MuliOp, arith.AddiOp
-    if isinstance(to, AnyFloat):
-        times, plus = arith.MulfOp, arith.AddfOp
+def product(at: LaneNumbers, operands: Sequence[SSAValue], numbers: Sequence[Numbers]) -> SSAValue:
+    """C[m, n] += A[m, k] * B[k, n] for k in order; a lane computes the elements of C that it owns.
+
+    `operands`: a lane's A, B and C, vectors of one dimension and one element type; `numbers`: [m, k], [k, n], [m, n],
+    which component, as `_Fragment.get` counts, each element is.
+    """
+    of_a, of_b, of_c = numbers
+    a, b, total = _Fragment(at, operands[0]), _Fragment(at, operands[1]), operands[2]
+    m, n = np.divmod(elements.inverse(of_c, (*shape_of(total), at.lanes)), of_c.shape[1])
+    whole = isinstance(element_of(total.type), IntegerType)
+    times, plus = (arith.MuliOp, arith.AddiOp) if whole else (arith.MulfOp, arith.AddfOp)
     for k in range(of_a.shape[1]):
         left = at.gathered([a.get(of_a[row, k]) for row in m])
         right = at.gathered([b.get(of_b[k, column]) for column in n])
         total = at.add(plus(total, at.add(times(left, right))))
+    return total
+
+
+def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
+    if isinstance(op, xegpu.DpasMxOp) and (op.scale_a is not None or op.scale_b is not None):
+        raise at.refuse("scales of lane fragments: their owners are not specified")
+    shape, element = shape_of(op.result), element_of(op.result.type)
+    to: Attribute = i32
+    if isinstance(element, AnyFloat):
+        to = element if isinstance(element, Float64Type) else f32
+    kind = VectorType(to, [prod(shape)])
+    given = (op.lhs, op.rhs, op.acc or at.constant(kind, 0))
+    wide = [widened(at.add, at.cast(v, [prod(shape_of(v))]), to) for v in given]
+    total = product(at, wide, elements.multiplied(op, at.lanes))
     if element != to:
-        narrow = arith.TruncFOp if isinstance(element, AnyFloat) else arith.TruncIOp
-        total = at.add(narrow(total, VectorType(element, [count])))  # pyright: ignore
+        total = at.add(cast_to(total, VectorType(element, kind.get_shape())))
     at.replace(at.cast(total, shape))
 
 
