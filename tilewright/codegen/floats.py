@@ -85,7 +85,8 @@ def print_float_minmax(p: Printer, op: Operation) -> None:
     """maximumf gives NaN for NaN and +0 above -0; maxnumf gives the other operand. With nnan:
     compare and select.
 
-    The expansion is ours: LLVM's own for x86 vectors takes twice the instructions.
+    The expansion is ours: LLVM's own for x86 vectors takes twice the instructions, and for SPIR-V it takes
+    OpenCL's fmax, which drops NaN, for either.
     """
     name = FLOAT_MINMAX[op.name]
     float_elementwise(p, op, lambda o, s, x: float_maximum(o, s, x[0], x[1], name))
@@ -93,9 +94,9 @@ def print_float_minmax(p: Printer, op: Operation) -> None:
 
 def float_maximum(o: Lanes, s: str, a: str, b: str, name: str) -> str:
     """maximum, minimum, maxnum or minnum of two registers of LLVM scalar type `s`."""
-    if o.p.target.has("maxima"):
-        return o.intrinsic(name, s, a, b)
     t, numbers = o.type(s), name in ("maxnum", "minnum")
+    if o.p.target.has("maxima") or (numbers and o.p.target.has("maxnum")):
+        return o.intrinsic(name, s, a, b)
     above = "ogt" if name.startswith("max") else "olt"
     if not isinstance(b, FloatText):
         a, b = b, a

@@ -41,7 +41,7 @@ class LLVMTarget:
     provides: frozenset[str] = frozenset()
     """Abilities that LLVM has no feature name for: those that an instruction may require, and `f16 conversion`,
     `bf16 conversion` and `f16 arithmetic` (in instructions), `fused` (multiply-add), `maxima` (of floats, as IEEE
-    says), `library` (C's), `exchange` (of words of 16 bytes)."""
+    says; `maxnum`: only those that drop NaN), `library` (C's), `exchange` (of words of 16 bytes)."""
     atomic_floats: tuple[str, ...] = ("f32", "f64")
     """Element types of floats that atomics take; see `atomic_loops` for the others."""
     least_atomic: int = 8
@@ -108,7 +108,7 @@ def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str 
     return for_cpu(X86_64, level, extra, cpu=cpu)
 
 
-_OF_A_GPU = frozenset({"f16 conversion", "f16 arithmetic", "fused", "maxima"})
+_OF_A_GPU = frozenset({"f16 conversion", "f16 arithmetic", "fused"})
 
 NVPTX_ABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -142,7 +142,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         values="fragments",
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
-        provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU | {"bf16 conversion"},
+        provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU | {"bf16 conversion", "maxima"},
         handlers={
             **NVPTX_HANDLERS,
             **NVPTX_VALUE_HANDLERS,
@@ -166,7 +166,7 @@ def spirv(version: str = "") -> LLVMTarget:
         kernel_convention="spir_kernel",
         function_convention="spir_func",
         function_attributes="nounwind",
-        provides=_OF_A_GPU,
+        provides=_OF_A_GPU | {"maxnum"},
         atomic_floats=("f16", "f32", "f64"),
         least_atomic=32,
         lacks_atomics=frozenset({"mulf", "muli", "maximumf", "minimumf"}),

@@ -409,6 +409,37 @@ def test_arrays_in_one_memory(rng: np.random.Generator) -> None:
         run(rows[:8], rows[1:], both[:, ::2])
 
 
+@tw.kernel
+def extremes(X, Y, Z):
+    x, y = (tw.load_tile(tw.init_tile(A, [0], (1, 16))) for A in (X, Y))
+    found = (
+        tw.maximum(x, y),
+        tw.minimum(x, y),
+        tw.maximum(x, 0),
+        tw.minimum(0, x),
+        tw.max(x, 1),
+        tw.min(x, 1),
+    )
+    for row, value in enumerate(found):
+        tw.store_tile(
+            tw.broadcast(value, 1, 16) if row > 3 else value, tw.init_tile(Z, [row, 0], (1, 16))
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_extremes_beside_nan(dtype: Any, rng: np.random.Generator) -> None:
+    """NaN wins, as in numpy: OpenCL's fmax, which LLVM takes for SPIR-V, drops it."""
+    x, y = rng.standard_normal((2, 16)).astype(dtype)
+    x[[2, 3]], y[[3, 4]] = np.nan, np.nan
+    z = np.zeros((6, 16), dtype)
+    for a in (x, y[::-1].copy()):
+        extremes.options(target="xe-pvc")[1](a, y, z)
+        wide = a.astype(np.float64)
+        wanted = [f(wide, b) for b in (y.astype(np.float64), 0.0) for f in (np.maximum, np.minimum)]
+        np.testing.assert_array_equal(z[:4].astype(np.float64), wanted)
+        assert np.isnan(z[4:].astype(np.float64)).all()
+
+
 def test_a_dead_runtime_is_named() -> None:
     assert opencl._of_what(-6) == "(SIGABRT)"  # pyright: ignore[reportPrivateUsage]
     assert opencl._of_what(3) == "(status 3)"  # pyright: ignore[reportPrivateUsage]
