@@ -82,14 +82,6 @@ def test_rows_that_share_sets_of_the_second_cache_are_not_fetched_in_time():
 BF16, F16 = ("bf16", "bf16", "f32"), ("f16", "f16", "f32")
 
 
-def test_short_sides_are_read_where_they_lie_as_fast_by_half_a_block_of_tiles():
-    """Memory limits 16 rows of tiles as it does 32; f16 without tiles of its own is split into pairs in every pass."""
-    short, tall = (seconds((m, 1536, 4096), (m, 256), BF16, (True, True)) for m in (16, 32))
-    assert short < 1.2 * tall
-    pairs, once = (seconds((48, 1536, 4096), (m, 256), F16, (True, True)) for m in (32, 64))
-    assert once < pairs
-
-
 def test_rows_are_read_twice_beside_one_tile_somewhat_slower_than_once_beside_two():
     """Of one thread, which has them in its second cache the second time: there they lie as far apart."""
     i8 = ("i8", "i8", "i32")
@@ -318,15 +310,6 @@ def test_rows_of_f32_that_one_program_multiplies_read_b_once(shape, columns):
     """By two programs of 8 rows, which read it where it lies, they took 1.2 to 1.4 times as long on 16 threads."""
     twice, once = (seconds(shape, (m, columns), threads=16) for m in (8, 16))
     assert twice > once
-
-
-def test_rows_that_lie_in_arrays_are_multiplied_in_whole_tiles():
-    """24 rows of B take as long as the 32 that are read; a last 16 of them are one tile."""
-    parts, whole, half = (
-        seconds((6, 1536, 8192), (8, n), BF16, (True, True), threads=1) for n in (24, 32, 48)
-    )
-    assert 1.25 * whole < parts < 1.4 * whole
-    assert half < 1.05 * whole
 
 
 def test_one_thread_waits_for_no_other():

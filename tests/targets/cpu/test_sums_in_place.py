@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from tests.arrays import error
 from tests.targets.cpu.test_thin import RUNNABLE
-from tilewright.targets.cpu.streaming import STREAM_BYTES
+from tilewright.targets.cpu.machine import STREAM_BYTES
 
 
 @tw.kernel

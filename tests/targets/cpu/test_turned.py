@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.targets.cpu.test_structure import levels_here
-from tilewright.targets.cpu.streaming import STREAM_BYTES
+from tilewright.targets.cpu.machine import STREAM_BYTES
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 TYPES = [np.dtype(t) for t in (np.int8, np.float16, BF16, np.int32, np.float32, np.float64)]

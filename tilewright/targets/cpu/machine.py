@@ -177,6 +177,11 @@ SHARED_BYTES: Final = 1 << 25
 speed of runs as long as a tile."""
 MOST_LINES: Final = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
+STREAM_BYTES: Final = 16 << 20
+"""Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
+MIN_BYTES: Final = 1 << 10, 2 << 10
+"""Of a row of a fused group of one level that starts anywhere in a line, what is in the matrix; of a row of several
+levels."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
 

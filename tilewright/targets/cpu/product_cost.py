@@ -12,7 +12,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
                    threads share memory, it waits for it no longer than for panels
     fetched        rows of B beside few of A, where the second cache holds two blocks of k, while the block before is
                    multiplied: by name, so that nothing is fetched beyond them
-    sums           C goes through the second cache once per block of k
+    sums           C goes through the second cache once per block of k, and out of it; parts of rows of a large C take
+                   longer than whole ones
 
 Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
 panels of either side from program to program. What is not near comes no faster than a core reads memory.
@@ -26,7 +27,7 @@ whole ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from math import ceil, gcd, hypot, log2
 
 from tilewright import dtypes
@@ -37,20 +38,33 @@ from tilewright.targets.cpu.machine import (
     FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
+    MIN_BYTES,
     MOST_LINES,
     SHARED_BYTES,
     SHARING,
     SPREAD,
+    STREAM_BYTES,
     STREAMS,
     STRIP_BYTES,
     THIN_RUN,
-    WIDE_COLUMNS,
     CpuMachine,
     among_sets,
     columns_at_once,
     few_reads,
     shallower,
-    turns_often,
+)
+from tilewright.targets.cpu.product_kernel import (
+    LINE,
+    ProductKernel,
+    has_rest,
+    in_whole,
+    is_swapped,
+    is_wide,
+    itemsize_of,
+    kernel_for,
+    most_columns,
+    padded_in,
+    result_bytes,
 )
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
@@ -70,12 +84,11 @@ follows is the next program's: of several threads another one reads it meanwhile
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
-LINE = 64
-"""Bytes of memory that are read together."""
-TILE_DEPTH = 1024
-"""Bytes of a block of k where tiles are multiplied."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
+TURNED_BYTES = 3 << 16
+"""Of it, for C and C turned round, beside a deep block of k (see `roles`): what more there is of them is fetched,
+written back and fetched again."""
 NEAREST_BYTES = 3 << 14
 """Of the first cache: deeper blocks of few columns come from the second one for each panel of A's rows. Rows that lie
 in their array come no faster than that anyway (`in_tiles`)."""
@@ -100,7 +113,7 @@ class PanelCosts:
     rates: PanelRates
 
     @cached_property
-    def _kernel(self) -> Callable[[tuple[str, str, str]], _Kernel]:
+    def _kernel(self) -> Callable[[tuple[str, str, str]], ProductKernel]:
         return cache(partial(kernel_for, self.machine))
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
@@ -174,32 +187,40 @@ class PanelCosts:
         if thin is not None:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
-        padded = self._padded(p, kernel)
-        swapped, pitch = _swapped(p, kernel), p.b.whole * _itemsize(p.types[1])
+        padded = padded_in(p, kernel)
+        swapped, pitch = is_swapped(p, kernel), p.b.whole * itemsize_of(p.types[1])
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
-        apart = kernel.depth // _itemsize(p.types[1]) * gcd(pitch, WAY_BYTES)
+        apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
         held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
         fetched = in_turns and (lies or held)
-        wide = swapped or (in_rows and kernel.tiles and p.b.tile <= _most_columns(p, kernel))
+        wide = swapped or (in_rows and kernel.tiles and p.b.tile <= most_columns(p, kernel))
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
-        row = p.k * max(kernel.bytes, _itemsize(p.types[1]))
-        blocks = ceil(row / depth)
-        multiplied = p.k * padded[0] * padded[1] / macs
+        size = max(kernel.bytes, itemsize_of(p.types[1]))
+        row = in_whole(p.k * size, kernel.step)
+        blocks = ceil(row / depth) + has_rest(p, kernel)
+        multiplied = row // size * padded[0] * padded[1] / macs
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
+        if p.b.tiles > 1:
+            found.append(("sums", self._parted(p), True))
         block = kernel.depth * p.a.mean
-        beyond = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
-        if beyond > 0:  # of A, what comes back from afar for each panel of B
-            again = beyond * blocks * p.b.mean / kernel.wide
+        more = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
+        if more > 0:  # of A, what comes back from afar for each panel of B
+            again = more * blocks * p.b.mean / kernel.wide
             found.append(("copies", again / rates.far_panels, True))
-        near = min(1.0, BLOCK_BYTES / (sums + block))
+        tile = 4 * p.a.tile * p.b.tile
+        beyond = max(0.0, 1 - BLOCK_BYTES / (sums + block + (tile if kernel.tiles else 0)))
         far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
-        added = near / rates.sums + (1 - near) / far_sums
-        cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
-        beside = p.a.mean * rates.row + cleared / rates.panels
+        added = (1 - beyond) / rates.sums + beyond / far_sums
+        beside = p.a.mean * rates.row
+        # What of a tile lies outside of the arrays is cleared.
+        beside += (tile - sums) * ((1 - beyond) / rates.panels + beyond / far_sums)
+        if kernel.tiles:  # stored from a buffer, turned round from another
+            turned = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0]) if swapped else 0
+            beside += (tile * beyond + 3 * max(0, turned - TURNED_BYTES)) / far_sums
         found.append(("sums", sums * blocks * added + beside, True))
         few = few_reads(self.threads)
         short_runs = p.b.tile <= 2 * kernel.columns and not (kernel.tiles or kernel.dots)
@@ -211,7 +232,7 @@ class PanelCosts:
             (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
             (p.b, p.a, p.types[1], swapped, pack_b),
         ):
-            size = max(kernel.bytes, _itemsize(name))
+            size = max(kernel.bytes, itemsize_of(name))
             mine = p.k * side.mean * size
             copied = kernel.tiles and kernel.verbatim and side is p.a and side.along_k
             copied = (
@@ -240,7 +261,7 @@ class PanelCosts:
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
                 if side is p.a and wide > swapped and padded[1] * min(depth, row) > NEAREST_BYTES:
-                    high = kernel.rows // 2 if _wide(p, kernel) else kernel.rows
+                    high = kernel.rows // 2 if is_wide(p, kernel) else kernel.rows
                     again = ceil(padded[0] / high) * padded[1] * row / rates.panels
                     found.append(("copies", again, True))
                 if kernel.tiles and side is p.b and mine > BLOCK_BYTES:
@@ -279,7 +300,7 @@ class PanelCosts:
                         late = self._late(side, p.k * size, kernel.depth, sums)
                         found.append(("copies", late * mine / self._stream, True))
                     continue
-                far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
+                far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
@@ -291,9 +312,18 @@ class PanelCosts:
                     found.append(("copies", mine / speed, True))
         return found
 
+    def _parted(self, p: PlacedProduct) -> float:
+        """Seconds that storing a program's part of rows of a large C takes besides."""
+        size = result_bytes(p.types)
+        whole = p.a.whole * p.b.whole * size
+        past = whole >= STREAM_BYTES and p.b.tile * size >= MIN_BYTES[0]
+        if past or 2 * whole < STREAM_BYTES:
+            return 0.0
+        return p.a.mean * p.b.mean * size / self.rates.parted
+
     def _torn(self, p: PlacedProduct, bytes: int) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
-        size, vain = _itemsize(p.types[1]), self._vain
+        size, vain = itemsize_of(p.types[1]), self._vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
         return vain * (p.k * STRIP + partial * bytes)
@@ -310,22 +340,22 @@ class PanelCosts:
         is read meanwhile, but where both take alike each waits for the other: they take the root of both squares."""
         rates, vector = self.rates, self.machine.vector_bytes
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
-        read: float = p.k * long.extent * _itemsize(p.types[left])
+        read: float = p.k * long.extent * itemsize_of(p.types[left])
         if not long.along_k:
             again = tiles or short.tiles > 1
             read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         alone = self._alone(p) if left == 1 and not long.along_k else None
-        if alone is not None and THIN_RUN * long.extent * _itemsize(p.types[1]) > THIN_NEAR:
+        if alone is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
             read /= rates.long_runs
         read = self._read(p, long, read, self._stream)
-        row = short.tile * _itemsize(p.types[1 - left])
+        row = short.tile * itemsize_of(p.types[1 - left])
         packed = p.k * row / rates.pack_rows
         if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
             apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
             packed += p.k * apart * min(1.0, self.threads / long.tiles)
         kernel = self._kernel(p.types)
-        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, _itemsize(p.types[2]))
+        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, itemsize_of(p.types[2]))
         rate = per_clock * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
@@ -339,7 +369,7 @@ class PanelCosts:
 
     def _alone(self, p: PlacedProduct) -> int:
         """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
-        m, lanes = self.machine, self.machine.vector_bytes // max(4, _itemsize(p.types[2]))
+        m, lanes = self.machine, self.machine.vector_bytes // max(4, itemsize_of(p.types[2]))
         group = lanes * m.thin_vectors(p.a.tile, p.b.tile, lanes)
         return -(-(p.b.extent % group) // lanes) if group > lanes else 0
 
@@ -353,11 +383,11 @@ class PanelCosts:
     def _first(self, p: PlacedProduct, side: Side, bytes: float, panels: float = 0.0) -> float:
         """What of these is not in a core's second cache yet. Programs follow one another along A's rows: of those on
         one thread the next ones find the same columns of B there, if these are long runs (short ones, a row apart,
-        share few of its sets), and A's panels, if it holds all of them."""
+        share few of its sets), and A's panels, if it holds all of them beside what a program reads of B."""
         if side is p.b:
             near = (panels or side.along_k) and bytes <= COPIED_BYTES
         else:
-            near = 0 < panels <= COPIED_BYTES
+            near = 0 < panels <= COPIED_BYTES - p.k * p.b.mean * itemsize_of(p.types[1])
         return bytes * min(1.0, self.threads / p.reads(side)) if near else bytes
 
     def _late(self, side: Side, pitch: int, run: int, sums: int) -> float:
@@ -370,7 +400,7 @@ class PanelCosts:
         held = 2 * run * side.extent + sums
         return min(1.0, max(self.rates.late, held / (sets * COPIED_BYTES) - 1))
 
-    def _thin(self, p: PlacedProduct, kernel: _Kernel) -> int | None:
+    def _thin(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
         thin = partial(
             self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim, turns=p.in_loop
@@ -381,119 +411,16 @@ class PanelCosts:
         limits = thin(inner=True)
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
-    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> tuple[int, int]:
-        """Rows and columns of C that micro-kernels compute, of the operand in role A and of the other one."""
-        rows, beside = _roles(p, kernel)
-        if _wide(p, kernel):  # all of one side, rows of a tile of the other
-            least = columns_at_once(beside.tile, kernel.columns // 2)
-            return in_whole(rows.mean, kernel.rows // 2), in_whole(beside.tile, least)
-        found: list[int] = []
-        for side, whole, rest in (
-            (rows, kernel.rows, rows.tile % kernel.rows),
-            (beside, kernel.columns, beside.tile),
-        ):
-            half = kernel.tiles and 0 < 2 * rest <= whole
-            found.append(in_whole(side.mean, whole // 2 if half else whole))
-        return found[0], found[1]
-
-
-@frozen
-class _Kernel:
-    """The micro-kernel that multiplies elements of some types."""
-
-    tiles: bool
-    rows: int
-    columns: int
-    wide: int
-    """Columns that it multiplies at once."""
-    rate: float
-    """Multiplications per clock."""
-    depth: int
-    """Bytes of a row or column of a panel in a block of k."""
-    bytes: int
-    """Of an element in panels, at least."""
-    lanes: tuple[int, int]
-    """Rows and columns of a panel."""
-    verbatim: bool = True
-    """Does it read elements of A as they are in the array?"""
-    single: bool = False
-    """Does it read vectors of B as they are, one k after the other?"""
-
-    @property
-    def dots(self) -> bool:
-        """Does it add dot products of vectors?"""
-        return self.verbatim and not (self.tiles or self.single)
-
-
-@lru_cache(64)
-def kernel_for(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
-    """That of the machine's table; floats of 16 bits that it does not multiply are two bf16 each in tiles, else f32."""
-    known, times = m.architecture.able(m.target.features, *types), 1
-    able = (
-        [each for each in known if each.rows > 1]
-        or [each for each in m.dots if each.types == types]
-        or [each for each in known if each.group == 1]
-    )
-    verbatim = bool(able)
-    if not able and types == ("f16", "f16", "f32") and m.has("amx-bf16"):
-        able, times = m.architecture.able(m.target.features, "bf16", "bf16", "f32"), 4
-    if not able and types[2] == "i32":
-        able = [each for each in m.dots if each.types[2] == "i32"]
-    if able:
-        found, rate = able[0], able[0].flops_per_cycle / 2 / times
-        tiles, wide = found.rows > 1, found.nr * found.panels
-        depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
-        least = 1 if times == 1 else 4
-        lanes = found.lanes_a, found.lanes_b
-        single = verbatim and not tiles and found.group == 1
-        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, lanes, verbatim, single)
-    size = max(4, _itemsize(types[2]))
-    nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
-    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
-
 
 def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:
     """k of the parts that such products are divided into: at least, and what it is a multiple of."""
     kernel, rates = kernel_for(m, types), m.panel_rates
     rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
-    size = max(kernel.bytes, _itemsize(types[1]))
+    size = max(kernel.bytes, itemsize_of(types[1]))
     row = rates.row if kernel.tiles else 0.0
     return least_part(rate, rates.sums, row), kernel.depth // size
-
-
-def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
-    """Does B lie where it is multiplied, the product turned round (see `roles`)?"""
-    few = kernel.tiles and p.a.tile <= WIDE_COLUMNS and p.b.tile > p.a.tile
-    few = few and not turns_often(p.a.tile, p.k if p.times > 1 else None)
-    return few and kernel.verbatim and p.b.along_k
-
-
-def _roles(p: PlacedProduct, kernel: _Kernel) -> tuple[Side, Side]:
-    """The sides in role A and in role B (see `roles`)."""
-    return (p.b, p.a) if _swapped(p, kernel) else (p.a, p.b)
-
-
-def _wide(p: PlacedProduct, kernel: _Kernel) -> bool:
-    """Are rows of an array multiplied by all of the other side at once (see `roles`)?"""
-    rows, beside = _roles(p, kernel)
-    lying = kernel.tiles and kernel.verbatim and rows.along_k
-    return lying and kernel.columns < beside.tile <= _most_columns(p, kernel)
-
-
-def _most_columns(p: PlacedProduct, kernel: _Kernel) -> int:
-    """Beside which rows of an array are multiplied in deep blocks (see `roles`)."""
-    return FEW_USES * kernel.columns if p.times == 1 else WIDE_COLUMNS
 
 
 def _in_pages(side: Side, size: int) -> bool:
     """Are the parts of rows that programs read whole rows, or whole pages?"""
     return side.tiles == 1 or side.tile * size % PAGE_BYTES == side.whole * size % PAGE_BYTES == 0
-
-
-def in_whole(extent: int, block: int) -> int:
-    """In whole blocks."""
-    return -(-extent // block) * block
-
-
-def _itemsize(name: str) -> int:
-    return dtypes.from_name(name).itemsize

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from tilewright.targets.cpu.product_cost import PanelCosts, in_whole, kernel_for
+from tilewright.targets.cpu.product_cost import PanelCosts
+from tilewright.targets.cpu.product_kernel import in_whole, kernel_for
 from tilewright.uarch.products import PlacedProduct, Side
 
 SIDES = (

@@ -29,17 +29,12 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu.evaluate import Position
+from tilewright.targets.cpu.machine import MIN_BYTES, STREAM_BYTES
 from tilewright.targets.cpu.sweeps import LINE, Ahead, main_part
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.fused import FusedEmitter
     from tilewright.targets.cpu.fused_plan import Root
-
-STREAM_BYTES = 16 << 20
-"""Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
-MIN_BYTES = 1 << 10, 2 << 10
-"""Of a row of a fused group of one level that starts anywhere in a line, what is in the matrix; of a row of several
-levels."""
 
 
 def streamed_tile(

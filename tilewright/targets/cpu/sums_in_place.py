@@ -26,12 +26,11 @@ from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import STREAM_BYTES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
-from tilewright.targets.cpu.streaming import STREAM_BYTES
 from tilewright.targets.cpu.thin import thin_form
 
 

@@ -390,10 +390,11 @@ class CpuTarget(Target):
         along_k: tuple[bool, bool],
         options: CompileOptions,
     ) -> tuple[int, int]:
+        from tilewright.targets.cpu.product_kernel import result_bytes
         from tilewright.targets.cpu.product_tiles import product_tile
 
-        stored = types[0].itemsize / self.rates(options).memory_bytes
         a, b, c = (each.name for each in types)
+        stored = result_bytes((a, b, c)) / self.rates(options).memory_bytes
         return product_tile(self._products(options), shape, (a, b, c), along_k, stored)
 
     def _products(self, options: CompileOptions) -> PanelCosts:
