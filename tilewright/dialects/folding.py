@@ -32,6 +32,20 @@ class Combines(Protocol):
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx: ...
 
 
+class Masks(Protocol):
+    """A builder of masks, of which None holds everywhere."""
+
+    def compare(self, predicate: str, x: Idx, y: Idx) -> SSAValue: ...
+
+    def also(self, mask: SSAValue | None, hit: SSAValue) -> SSAValue: ...
+
+
+def below(at: Masks, mask: SSAValue | None, place: Idx, extent: Idx) -> SSAValue | None:
+    """A mask where an index lies inside of an extent, too. No extent is negative: one unsigned comparison holds both
+    bounds."""
+    return mask if is_below(place, extent) else at.also(mask, at.compare("ult", place, extent))
+
+
 class Adds(Protocol):
     """A builder that says what the sum of two numbers is."""
 

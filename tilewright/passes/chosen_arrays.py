@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
@@ -129,7 +129,7 @@ def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[
         if not others:
             made = at.insert(on(array))
             return [made.results[v.index] for v in used]
-        hit = at.add(arith.CmpiOp(number, at.index(n), "eq"))
+        hit = at.compare("eq", number, n)
         return at.choose(hit, kinds, lambda: choose(first), lambda: choose(*others))
 
     for old, new in zip(used, choose(*arrays.items()), strict=True):

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, unsupported
-from tilewright.dialects.folding import Folding, Kind, Made
+from tilewright.dialects.folding import Folding, Kind, Made, below
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element as element_of
@@ -100,6 +100,9 @@ class Before(Inserter, Folding):
         """Where both hold; a mask that is None holds everywhere."""
         return hit if mask is None else self.add(arith.AndIOp(mask, hit))
 
+    def compare(self, predicate: str, x: Index, y: Index) -> SSAValue:
+        return self.add(arith.CmpiOp(self.index(x), self.index(y), predicate))
+
     def constant(self, type: Attribute, number: int | float) -> SSAValue:
         """A number of a type; of a vector's, in all elements."""
         return self.add(arith.ConstantOp(number_attr(type, number)))
@@ -160,8 +163,7 @@ class Before(Inserter, Folding):
         mask: SSAValue | None = None
         for dim, number in enumerate(numbers):
             bound = self.broadcast(self.index(number), shape)
-            hit = arith.CmpiOp(self.coordinates(0, shape, dim), bound, predicate)
-            mask = self.also(mask, self.add(hit))
+            mask = self.also(mask, self.compare(predicate, self.coordinates(0, shape, dim), bound))
         assert mask is not None
         return mask
 
@@ -180,9 +182,7 @@ class Before(Inserter, Folding):
         for axis, offset, extent in zip(_axes(axes, offsets, shape), offsets, extents, strict=True):
             place = self.coordinates(offset, shape, axis)
             bound = self.broadcast(self.index(extent), shape)
-            # Extents are not negative, so that one unsigned comparison holds both bounds.
-            hit = self.add(arith.CmpiOp(place, bound, "ult"))
-            mask = self.also(mask, hit)
+            mask = below(self, mask, place, bound)
         assert mask is not None
         return mask
 

@@ -91,7 +91,7 @@ def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
     """A branch for each case, in the other side of that of the case before it."""
     results = [r.type for r in op.results]
     cases = [*zip(op.cases.get_values(), op.case_regions, strict=True)]
-    tests = [at.add(arith.CmpiOp(op.arg, at.index(int(n)), "eq")) for n, _ in cases]
+    tests = [at.compare("eq", op.arg, int(n)) for n, _ in cases]
     rest = op.detach_region(op.default_region)
     if not tests:
         at.replace(*_inlined(rest, at))

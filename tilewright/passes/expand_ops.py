@@ -417,7 +417,7 @@ def _rotate(op: more_gpu.RotateOp, at: Before) -> None:
     place = at.add(arith.AndIOp(further, at.index(width - 1)))
     source = at.add(arith.IndexCastOp(place, i32))
     value = at.add(more_gpu.ShuffleOp(op.value, source, at.constant(i32, width), "idx"))
-    at.replace(value, at.add(arith.CmpiOp(lane, at.index(width), "ult")))
+    at.replace(value, at.compare("ult", lane, width))
 
 
 def _lane_shuffle(op: Any, at: Before) -> None:
@@ -443,7 +443,7 @@ def _lane_shuffle(op: Any, at: Before) -> None:
         found = [at.add(more_gpu.ShuffleOp(r, whose, lanes, "idx")) for r in registers]
         chosen = found[0]
         for number, other in enumerate(found[1:], 1):
-            hit = at.add(arith.CmpiOp(register, at.index(number), "eq"))
+            hit = at.compare("eq", register, number)
             chosen = at.add(arith.SelectOp(hit, other, chosen))
         made.append(chosen)
     at.replace(_inserted(at, made, kind))

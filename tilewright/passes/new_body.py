@@ -288,17 +288,18 @@ class NewBody:
         return hit if mask is None else self.binary(arith.AndIOp, mask, hit)
 
     plus, minus, times = Folding.plus, Folding.minus, Folding.times
-    divided, shifted = Folding.divided, Folding.shifted
+    divided, shifted, literal = Folding.divided, Folding.shifted, Folding.literal
 
-    def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
+    def compare(self, predicate: str, x: Index, y: Index) -> SSAValue:
+        x, y = self.index(x), self.index(y)
         number = IntegerAttr(PREDICATES.index(predicate), IntegerType(64))
-        kind = a.type
+        kind = x.type
         result = VectorType(i1, kind.get_shape()) if isinstance(kind, VectorType) else i1
-        key = (predicate, a, b)
+        key = (predicate, x, y)
         found = self.known(key)
         if found is None:
             op = arith.CmpiOp.create(
-                operands=[a, b], result_types=[result], properties={"predicate": number}
+                operands=[x, y], result_types=[result], properties={"predicate": number}
             )
             found = self.remember(key, self.add(op))
         return found

@@ -256,7 +256,7 @@ class PositionRewriter:
             return
         at, clones = Before(op), [op.clone() for _ in range(2)]
         then, otherwise = (Block([clone, scf.YieldOp(*clone.results)]) for clone in clones)
-        test = at.add(arith.CmpiOp(hit, at.index(number), "eq"))
+        test = at.compare("eq", hit, number)
         branch = scf.IfOp(test, [r.type for r in op.results], [then], [otherwise])
         for each in (branch, *clones):
             each.location = op.location

@@ -125,6 +125,6 @@ def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
         at.insert(call)
     else:
         length = at.add(arith.SubiOp(loop.ub, loop.lb))
-        long = at.add(arith.CmpiOp(length, at.index(SHORT), "sge"))
+        long = at.compare("sge", length, SHORT)
         at.insert(scf.IfOp(long, [], [call, scf.YieldOp()], [loop.clone(), scf.YieldOp()]))
     Rewriter.erase_op(loop, safe_erase=False)

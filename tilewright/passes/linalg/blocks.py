@@ -142,7 +142,7 @@ def gather(tiles: TileWriter, memory: SSAValue, indices: Sequence[SSAValue]) -> 
     places, mask = at.constant(VectorType(IndexType(), shape), 0), at.all_true(shape)
     for index, extent, step in zip(indices, sizes, steps, strict=True):
         place, end = (tiles.splat(at.index(v), shape) for v in (index, tiles.size(extent)))
-        mask = at.add(arith.AndIOp(mask, at.add(arith.CmpiOp(place, end, "ult"))))
+        mask = at.also(mask, at.compare("ult", place, end))
         by = tiles.splat(at.index(tiles.size(step)), shape)
         places = at.add_index(places, at.add(arith.MuliOp(place, by)))
     tile = _at(tiles, memory, offset, list(zip(sizes, steps, strict=True)), places)

@@ -27,11 +27,12 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
-from tilewright.dialects.folding import is_below
+from tilewright.dialects.folding import below, is_below
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.strided import Metadata, row_of
+from tilewright.dialects.upstream.views import moved
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.frozen import frozen
 from tilewright.passes.xegpu.block_messages import base_of
@@ -119,7 +120,7 @@ def element_places(
             tables[n] = d.index_table([int(x) for x in lane[n - lead]])
             own = d.plus(own, d.times(tables[n], surface.strides[n]))
         elif bounded:
-            inside = _also_below(d, inside, offsets[n], surface.sizes[n])
+            inside = below(d, inside, offsets[n], surface.sizes[n])
     distances: list[Index] = []
     masks: list[SSAValue | None] = []
     for r in registers:
@@ -135,20 +136,10 @@ def element_places(
                 distance = d.plus(distance, d.times(step, surface.strides[n]))
             if bounded:
                 place = d.plus(d.plus(offsets[n], step), tables[n])
-                mask = _also_below(d, mask, place, surface.sizes[n])
+                mask = below(d, mask, place, surface.sizes[n])
         distances.append(distance if clamped else d.plus(distance, own))
         masks.append(mask)
     return distances, masks
-
-
-def _also_below(
-    d: LaneProgram, mask: SSAValue | None, place: Index, extent: Index
-) -> SSAValue | None:
-    """A mask (None: everywhere) where an index is inside of an extent, too."""
-    if is_below(place, extent):
-        return mask
-    hit = d.compare("ult", d.index(place), d.index(extent))
-    return d.also(mask, hit)
 
 
 def _clamped(d: LaneProgram, place: Index, extent: Index) -> Index:
@@ -252,16 +243,11 @@ def place_of(
 ) -> tuple[Index, SSAValue | None]:
     """Distance and mask of one element per lane of a block."""
     offsets = block_offsets(d, op, len(surface.sizes))
-    lead = len(offsets) - len(places)
-    total: Index = 0
+    found = d.shifted(offsets, [d.index_table(own) for own in places])
     mask: SSAValue | None = None
-    for n, (offset, stride) in enumerate(zip(offsets, surface.strides, strict=True)):
-        place = offset
-        if n >= lead:
-            place = d.plus(place, d.index_table(places[n - lead]))
-        total = d.plus(total, d.times(place, stride))
-        mask = _also_below(d, mask, place, surface.sizes[n])
-    return total, mask
+    for place, size in zip(found, surface.sizes, strict=True):
+        mask = below(d, mask, place, size)
+    return moved(0, found, surface.strides, d), mask
 
 
 CLAMPED = "tilewright.clamped"

@@ -13,7 +13,7 @@ tables of `dialects.xegpu.elements` tell. Raises UnsupportedError where a descri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -38,11 +38,12 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.folding import is_below
+from tilewright.dialects.folding import below
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import cast_to, element_bits
 from tilewright.dialects.upstream.gpu import ShuffleOp
 from tilewright.dialects.upstream.vector import FromElementsOp
+from tilewright.dialects.upstream.views import moved
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.elements import Numbers
@@ -82,6 +83,7 @@ class LaneNumbers(Before):
     def __init__(self, op: Operation, lane: SSAValue, lanes: int):
         super().__init__(op)
         self.lane, self.lanes = lane, lanes
+        self.tests: dict[tuple[str, Index, Index], SSAValue] = {}
 
     def of_lane(self, table: Numbers) -> Index:
         """The number that each lane has in a table [lanes]."""
@@ -110,11 +112,13 @@ class LaneNumbers(Before):
                 found[n].append(self.plus(known[key], int(row[0])))
         return found
 
-    def all_of(self, tests: Iterable[SSAValue]) -> SSAValue:
-        found: SSAValue | None = None
-        for test in tests:
-            found = self.also(found, test)
-        return self.constant(i1, 1) if found is None else found
+    def compare(self, predicate: str, x: Index, y: Index) -> SSAValue:
+        if (known := self.tests.get((predicate, x, y))) is None:
+            known = self.tests[predicate, x, y] = super().compare(predicate, x, y)
+        return known
+
+    def everywhere(self, mask: SSAValue | None) -> SSAValue:
+        return self.constant(i1, 1) if mask is None else mask
 
     def gathered(self, scalars: Sequence[SSAValue]) -> SSAValue:
         return self.add(FromElementsOp(scalars, VectorType(scalars[0].type, [len(scalars)])))
@@ -137,20 +141,13 @@ def _addresses(
     offsets: list[Index] = [*[0] * (len(sizes) - len(given)), *given]
     outer = [np.zeros_like(numbers)] * (len(sizes) - len(shape))
     places = at.places([*outer, *np.unravel_index(numbers, shape)], offsets)
-    distances: list[Index] = []
     masks: list[SSAValue | None] = []
-    tests: dict[tuple[int, Index], SSAValue] = {}
     for place in places:
-        distance: Index = 0
-        inside: list[SSAValue] = []
-        for n, (x, size, stride) in enumerate(zip(place, sizes, strides, strict=True)):
-            distance = at.plus(distance, at.times(x, stride))
-            if op.tdesc.boundary_check and not is_below(x, size) and size != BOUNDLESS:
-                if (n, x) not in tests:
-                    tests[n, x] = at.add(arith.CmpiOp(at.index(x), at.index(size), "ult"))
-                inside.append(tests[n, x])
-        distances.append(distance)
-        masks.append(at.all_of(inside) if inside else None)
+        mask: SSAValue | None = None
+        for x, size in zip(place, sizes, strict=True) if op.tdesc.boundary_check else ():
+            mask = mask if size == BOUNDLESS else below(at, mask, x, size)
+        masks.append(mask)
+    distances = [moved(0, place, strides, at) for place in places]
     return base, strides[-1], distances, masks
 
 
@@ -170,7 +167,7 @@ def _load(at: LaneNumbers, op: xegpu.LoadNdOp) -> None:
         mask, run = masks[n], _run(op, numbers[n:], masks[n:]) if step == 1 else 1
         load = xegpu.LoadGatherOp(
             base,
-            at.all_of([] if mask is None else [mask]),
+            at.everywhere(mask),
             VectorType(element, [run]) if run > 1 else element,
             offsets=at.index(distances[n]),
             chunk_size=run if run > 1 else None,
@@ -205,7 +202,7 @@ def _store(at: LaneNumbers, op: xegpu.StoreNdOp) -> None:
     base, _, distances, masks = _addresses(at, op, numbers, op.tdesc.get_shape())
     flat = at.cast(op.value, [prod(shape)])
     for n, (distance, mask) in enumerate(zip(distances, masks, strict=True)):
-        on = at.all_of([] if mask is None else [mask])
+        on = at.everywhere(mask)
         value, to = at.component(flat, n), at.index(distance)
         at.insert(xegpu.StoreScatterOp(value, base, on, offsets=to, hints=hints_of(op)))
     at.replace()
@@ -230,8 +227,8 @@ class _Fragment:
             self.found[key] = self._from(first, lane)
             for number in others:
                 here, before = self._from(number, lane), self.found[key]
-                hit = arith.CmpiOp(at.index(at.of_lane(component)), at.index(number), "eq")
-                self.found[key] = at.add(arith.SelectOp(at.add(hit), here, before))
+                hit = at.compare("eq", at.of_lane(component), number)
+                self.found[key] = at.add(arith.SelectOp(hit, here, before))
         return self.found[key]
 
     def _from(self, component: int, lane: Numbers) -> SSAValue:

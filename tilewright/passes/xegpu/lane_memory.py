@@ -177,7 +177,7 @@ def _on(
         return [on] * count
     size = at.index(matrix_of(at, base)[0][0])
     places = [at.index(at.plus(number, n)) for n in range(count)]
-    return [at.all_of([on, at.add(arith.CmpiOp(place, size, "ult"))]) for place in places]
+    return [at.also(on, at.compare("ult", place, size)) for place in places]
 
 
 def _load(at: LaneNumbers, op: xegpu.LoadGatherOp) -> None:

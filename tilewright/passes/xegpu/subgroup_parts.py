@@ -61,7 +61,7 @@ def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
     subgroup = at.add(arith.AddiOp(first, at.add(arith.DivUIOp(own, at.index(lanes)))))
     real = None
     if count % parts:
-        real = at.add(arith.CmpiOp(subgroup, at.index(count), "ult"))
+        real = at.compare("ult", subgroup, count)
         subgroup = at.add(arith.MinUIOp(subgroup, at.index(count - 1)))
     for op in found:
         match op:
