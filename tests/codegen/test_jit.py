@@ -12,6 +12,7 @@ from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.jit import compile_assembly, compile_object, toolchain_version
 from tilewright.codegen.loading import LoadedObject, load
+from tilewright.codegen.printer import emit_parts
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 from tilewright.diagnostics import CompileError
 
@@ -21,6 +22,16 @@ func.func @k(%x : index) -> index {
   %y = mach.call @from_outside(%x) : (index) -> index
   func.return %y : index
 }"""
+IN_PARTS = """
+func.func @common(%x : index) -> index attributes {{mach.common}} {{
+  %y = arith.muli %x, %x : index
+  func.return %y : index
+}}
+func.func @k(%x : index) -> index {{
+  %y = func.call @common(%x) : (index) -> index
+  %z = arith.{op} %y, %x : index
+  func.return %z : index
+}}"""
 PLAIN = """
 func.func @k(%x : index) -> index {
   %y = arith.addi %x, %x : index
@@ -32,6 +43,21 @@ CALLBACK = ctypes.CFUNCTYPE(I64, I64)
 
 def object_of(text: str) -> bytes:
     return compile_object(emit_module(module(text), TARGET), TARGET)
+
+
+def test_functions_that_modules_have_in_common_are_parts_with_the_same_text() -> None:
+    made = [emit_parts(module(IN_PARTS.format(op=op)), TARGET) for op in ("addi", "subi")]
+    for (text, (common, own)), wanted in zip(made, (56, 42), strict=True):
+        assert common == made[0][1][0] and "@k" not in common and "declare i64 @common(i64)" in own
+        for data in (
+            compile_object(text, TARGET),
+            compile_object(common, TARGET) + compile_object(own, TARGET),
+        ):
+            loaded = LoadedObject(data, TARGET)
+            assert ctypes.CFUNCTYPE(I64, I64)(loaded.address("k"))(7) == wanted
+    assert made[0][1][1] != made[1][1][1]
+    text, parts = emit_parts(module(PLAIN), TARGET)
+    assert parts == [text]
 
 
 def test_an_object_is_bytes_that_load_anywhere() -> None:

@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     FloatAttr,
     IntegerAttr,
-    StringAttr,
     UnitAttr,
     VectorType,
     i1,
@@ -408,19 +407,16 @@ def function(
     arguments: Sequence[Attribute],
     *,
     results: Sequence[Attribute] = (),
-    private: bool = False,
     once: bool = False,
+    common: bool = False,
 ) -> tuple[func.FuncOp, Builder]:
-    """An empty function and a builder at its start. `once` in a launch or task: it is compiled fast, not to be fast."""
+    """An empty function and a builder at its start. `once` in a launch or task: it is compiled fast, not to be fast;
+    `common`: once for all modules in which it is the same."""
     block = Block(arg_types=arguments)
-    op = func.FuncOp(
-        name,
-        (list(arguments), list(results)),
-        Region(block),
-        visibility=StringAttr("private") if private else None,
-    )
-    if once:
-        op.attributes["mach.once"] = UnitAttr()
+    op = func.FuncOp(name, (list(arguments), list(results)), Region(block))
+    for word, said in (("once", once), ("common", common)):
+        if said:
+            op.attributes[f"mach.{word}"] = UnitAttr()
     return op, Builder(block)
 
 

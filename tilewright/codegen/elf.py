@@ -73,6 +73,16 @@ def _sections(data: bytes) -> list[Section]:
     ]
 
 
+def objects(data: bytes) -> Iterator[bytes]:
+    """The objects that follow one another in `data`: LLVM ends each with the table of its sections."""
+    while data:
+        (table,) = struct.unpack_from("<Q", data, 0x28)
+        size, count, _ = struct.unpack_from("<HHH", data, 0x3A)
+        end = table + size * count
+        yield data[:end] if end < len(data) else data
+        data = data[end:]
+
+
 @lru_cache(maxsize=1)
 def _parsed(data: bytes) -> tuple[list[Section], list[Symbol]]:
     """Of the object that is being loaded, its sections and symbols."""

@@ -1,7 +1,8 @@
 """func ops: functions, calls and returns; every value passes as the registers of its type.
 
 Several results return as a struct of registers. An external function takes memrefs as MLIR's C
-functions do. `mach.kernel` on a function gives it the target's kernel convention.
+functions do. `mach.kernel` on a function gives it the target's kernel convention; `mach.once` has it
+compiled fast, not to be fast; one that is `mach.common` other modules are likely to have, too.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def print_function(p: Printer, op: Operation) -> None:
     if body.first_block is None:
         p.declare(name, results, [t for a in type.inputs for t in external_types(p, a)])
         return
-    p.lines, p.entry, p.values = [], [], {}
+    p.begin()
     p.defined.add(name)
     arg_attrs = attribute(op, "arg_attrs")
     parameters: list[str] = []
@@ -85,7 +86,6 @@ def print_function(p: Printer, op: Operation) -> None:
             regs.append(p.fresh())
             parameters.append(f"{t}{words} {regs[-1]}")
         p.set(arg, regs)
-    p.block = "entry"
     print_region(p, body)
     private = attribute(op, "sym_visibility")
     linkage = "internal" if isinstance(private, StringAttr) and private.data == "private" else ""
@@ -96,11 +96,12 @@ def print_function(p: Printer, op: Operation) -> None:
         if key in ("spirv.reqd_work_group_size", "spirv.intel_reqd_sub_group_size")
     )
     words = _nvvm_attributes(op) + " optnone noinline" * ("mach.once" in op.attributes)
-    p.functions.append(f"{head} {symbol(name)}({', '.join(parameters)}) #0{words}{metadata} {{")
-    p.functions.append("entry:")
-    p.functions += p.entry
-    p.functions += p.lines
-    p.functions.append("}\n")
+    signature = f"{head} {symbol(name)}({', '.join(parameters)}) #0{words}{metadata} {{"
+    text = "\n".join([signature, "entry:", *p.entry, *p.lines, "}\n"])
+    p.functions.append(text)
+    if "mach.common" in op.attributes:
+        types = ", ".join(parameter.rpartition(" ")[0] for parameter in parameters)
+        p.common[text] = f"declare{head.removeprefix('define')} {symbol(name)}({types})"
 
 
 def _int_node(attr: Attribute) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from tilewright import cache as disk
-from tilewright.codegen.elf import Image, Unplaceable, undefined_symbols
+from tilewright.codegen.elf import Image, Unplaceable, objects, undefined_symbols
 from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
@@ -48,34 +49,42 @@ class LoadedObject:
         *,
         ours: bool = False,
     ):
-        """`symbols`: addresses of external functions by name, beyond those of `support` and those that code
+        """`data`: an object, or several, of which later ones may call what earlier ones define.
+
+        `symbols`: addresses of external functions by name, beyond those of `support` and those that code
         generators call by themselves (`LIBRARY`). Code made from a program's text reaches no others: whatever
         the text calls, it is not the shell. `ours`: the code is Tilewright's own, and all that the process
         exports is there for it.
 
         Raises CompileError when the object needs a symbol that none of them gives.
         """
-        found: dict[str, int] = {}
-        for name in undefined_symbols(data):
-            if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
-                continue
-            address = (symbols or {}).get(name) or support_address(name)
-            if address is None and (ours or LIBRARY.fullmatch(name)):
-                address = _process_address(name)
-            if address is None:
-                raise CompileError(
-                    f"the object needs '{name}', which nothing here defines",
-                    rule="code of a program reaches the functions of the runtime, and no others of this process",
+        self._code: list[Any] = []
+        self._addresses: dict[str, int] = {}
+        for each in objects(data):
+            found: dict[str, int] = {}
+            for name in undefined_symbols(each):
+                if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
+                    continue
+                address = (
+                    self._addresses.get(name) or (symbols or {}).get(name) or support_address(name)
                 )
-            found[name] = address
-        self._code: Any
-        try:
-            self._code = Image(data, found)
-            self._addresses = self._code.addresses
-        except Unplaceable:
-            from tilewright.codegen.jit import link
+                if address is None and (ours or LIBRARY.fullmatch(name)):
+                    address = _process_address(name)
+                if address is None:
+                    raise CompileError(
+                        f"the object needs '{name}', which nothing here defines",
+                        rule="code of a program reaches the functions of the runtime, and no others of this process",
+                    )
+                found[name] = address
+            try:
+                code = Image(each, found)
+                defined: Mapping[str, int] = code.addresses
+            except Unplaceable:
+                from tilewright.codegen.jit import link
 
-            self._code, self._addresses = link(data, target, found)
+                code, defined = link(each, target, found)
+            self._code.append(code)
+            self._addresses |= defined
 
     def address(self, name: str) -> int:
         """Address of a function; KeyError if the object does not define it."""
@@ -83,12 +92,18 @@ class LoadedObject:
 
 
 def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:
-    """Code of our own in memory: compiled, or from the disk cache, where it lies beside the kernels that need it."""
+    """Code of our own in memory."""
+    return LoadedObject(kept_object(text, target), target, symbols, ours=True)
+
+
+@lru_cache(maxsize=64)
+def kept_object(text: str, target: LLVMTarget) -> bytes:
+    """The object of a text that is compiled more than once: compiled, or from the disk cache, where it lies beside the
+    kernels that need it."""
 
     def make() -> dict[str, bytes]:
         from tilewright.codegen.jit import compile_object
 
         return {"object": compile_object(text, target)}
 
-    data = disk.kept((text, target.key()), make)["object"]
-    return LoadedObject(data, target, symbols, ours=True)
+    return disk.kept((text, target.key()), make)["object"]

@@ -74,6 +74,8 @@ def symbol(name: str) -> str:
 
 
 _PLAIN = re.compile(r"[-\w$.]+", re.ASCII)
+_NAMES = re.compile(r'@(?:"[^"]*"|[-\w$.]+)|![0-9]+', re.ASCII)
+"""What a line of a module is there for: the symbol that it declares, or the number of its metadata."""
 
 
 class Printer:
@@ -91,15 +93,20 @@ class Printer:
         self.externals: set[str] = set()
         """Functions that the module declares without a body."""
         self.functions: list[str] = []
+        self.common: dict[str, str] = {}
+        """Of those functions that other modules have, too, the declarations."""
         self.metadata: list[str] = []
         self._named_metadata: dict[str, int] = {}
         self._layouts: dict[Attribute, RegisterLayout] = {}
         self._registers: dict[Attribute, Regs] = {}
-        # State of the function being printed.
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a function: its text says nothing of others, so that it is the same in every module."""
         self.lines: list[str] = []
         self.entry: list[str] = []
         self.values: dict[SSAValue, Regs] = {}
-        self.block = ""
+        self.block = "entry"
         self._words: dict[tuple[str, ...], tuple[str, str]] = {}
         self.loops: list[tuple[int, dict[str, str]]] = []
         """Of the counted loops around, outermost first: how many registers were made before each, and addresses that
@@ -311,27 +318,47 @@ class Printer:
 
     # Module ---------------------------------------------------------------------------------------
 
-    def text(self) -> str:
-        """The module's text."""
+    def text(self, functions: Sequence[str] | None = None) -> str:
+        """The module's text; with these functions alone, and what they name, where they are given."""
         target = self.target
-        head = [f'target triple = "{target.triple}"', ""]
         attributes = [target.function_attributes]
         if target.cpu:
             attributes.append(f'"target-cpu"="{target.cpu}"')
         if target.features:
             attributes.append(f'"target-features"="{target.feature_string()}"')
-        declared = [t for n, t in self.declarations.items() if n not in self.defined]
+        head = [*self.globals, *(t for n, t in self.declarations.items() if n not in self.defined)]
         unknown = self.addressed.keys() - self.defined - self.declarations.keys()
         for n in sorted(unknown):
             space = self.addressed[n]
             kind = f"{space}global [0 x i8], align 16" if space else "global i8"
-            declared.append(f"{symbol(n)} = external {kind}")
-        tail = ["", f"attributes #0 = {{ {' '.join(a for a in attributes if a)} }}", *self.metadata]
-        return "\n".join([*head, *self.globals, *declared, "", *self.functions, *tail, ""])
+            head.append(f"{symbol(n)} = external {kind}")
+        metadata = self.metadata
+        if functions is not None:
+            used = {*_NAMES.findall("".join(functions))}
+            head += [t for f, t in self.common.items() if f not in functions]
+            head, metadata = (
+                [t for t in each if not used.isdisjoint(_NAMES.findall(t)[:1])]
+                for each in (head, metadata)
+            )
+        tail = ["", f"attributes #0 = {{ {' '.join(a for a in attributes if a)} }}", *metadata]
+        lines = [
+            f'target triple = "{target.triple}"',
+            "",
+            *head,
+            "",
+            *(functions or self.functions),
+        ]
+        return "\n".join([*lines, *tail, ""])
 
 
 def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
-    """LLVM IR text of a last-stage module.
+    """LLVM IR text of a last-stage module."""
+    return emit_parts(module, target)[0]
+
+
+def emit_parts(module: ModuleOp, target: LLVMTarget) -> tuple[str, list[str]]:
+    """LLVM IR text of a last-stage module; and the same in parts: functions that other modules have, too
+    (`mach.common`), one by one, then the rest.
 
     Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
     ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
@@ -350,4 +377,6 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
             printer.externals.add(name.data)
     for op in module.body.block.ops:
         printer.op(op)
-    return printer.text()
+    text, own = printer.text(), [f for f in printer.functions if f not in printer.common]
+    common = [printer.text([each]) for each in printer.common]
+    return text, [*common, printer.text(own)] if common else [text]

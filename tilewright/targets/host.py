@@ -10,6 +10,7 @@ from math import copysign, inf
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks, knobs
+from tilewright.codegen.elf import objects
 from tilewright.dtypes import from_name
 from tilewright.targets.stages import Texts
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class HostExecutable:
-    """A kernel in this process's memory: object code `data`, and `meta`, what a launch must know, of JSON's types."""
+    """A kernel in this process's memory: `data`, an object or several (`elf.objects`), and `meta`, what a launch must
+    know, of JSON's types."""
 
     def __init__(
         self, data: bytes, meta: Mapping[str, Any], ir: StageTexts, llvm: str, target: LLVMTarget
@@ -32,6 +34,13 @@ class HostExecutable:
         )
         """`llvm` and `asm`."""
         self._guard = forks.lock()
+
+    def linkable(self) -> bytes:
+        """One object with all of the code, for a linker."""
+        from tilewright.codegen.jit import compile_object
+
+        single = next(objects(self._data))
+        return single if single is self._data else compile_object(self._llvm, self._target)
 
     def artifacts(self) -> Mapping[str, bytes]:
         texts = {"source": self.ir.source, "llvm": self._llvm, "meta": json.dumps(self._meta)}

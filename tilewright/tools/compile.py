@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections import ChainMap
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
-from tilewright.targets.base import Advising, CompileOptions, Executable, Storable
+from tilewright.targets.base import Advising, CompileOptions, Executable
+from tilewright.targets.host import HostExecutable
+from tilewright.targets.stages import Texts
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError, add_options
 from tilewright.tools.sources import (
@@ -161,8 +164,9 @@ def _check_launchable(module: ModuleOp, strict: bool, warnings: list[str]) -> No
 def stages_of(compiled: Executable) -> Mapping[str, str | bytes]:
     """Everything that ``--emit`` can name, made when it is asked for; the object code where the target keeps one."""
     executable: object = getattr(compiled, "executable", compiled)
-    blobs = executable.artifacts() if isinstance(executable, Storable) else {}
-    kept = {name: blobs[name] for name in ("object",) if name in blobs}
+    kept: Mapping[str, bytes] = {}
+    if isinstance(executable, HostExecutable):
+        kept = Texts({"object": partial(HostExecutable.linkable, executable)})
     # The last stages first: their names are known without lowering once more.
     return ChainMap[str, Any](kept, compiled.asm, compiled.ir)  # pyright: ignore
 

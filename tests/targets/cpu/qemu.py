@@ -114,7 +114,7 @@ def _run(executable: Any, words: list[int], arrays: list[tuple[int, int, int]]) 
     )
     got = _folder() / "out"
     got.unlink(missing_ok=True)
-    said = tool(EMULATOR, "-cpu", "max", program(executable._data), given, got)
+    said = tool(EMULATOR, "-cpu", "max", program(executable.linkable()), given, got)
     if said:
         raise CheckError(said)
     data, at = got.read_bytes(), 0

@@ -15,6 +15,7 @@ import tilewright as tw
 from benchmarks.suites.layers import product
 from tests.acceptance import kernels
 from tilewright import ops
+from tilewright.codegen.elf import objects
 from tilewright.codegen.native import host_architecture, host_level
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu import target
@@ -25,6 +26,21 @@ from tilewright.targets.cpu.pipeline import PIPELINE
 from tilewright.targets.cpu.target import TARGET
 
 TILES = {"BM": 64, "BN": 64, "BK": 32}
+
+
+def objects_of(made: Any) -> list[bytes]:
+    return [*objects(made.executable.artifacts()["object"])]
+
+
+@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
+def test_what_packs_arrays_is_compiled_once_for_kernels_that_differ_elsewhere(level: str) -> None:
+    x, c = np.zeros((256, 256), ml_dtypes.bfloat16), np.zeros((256, 256), np.float32)
+    kernel = product.options(machine=level)
+    tiles = ({"BM": 128, "BN": 128, "BK": k} for k in (32, 64))
+    one, other = (kernel.compile(x, x, c, ACC=tw.f32, target="cpu", **t) for t in tiles)
+    assert objects_of(one)[:-1] == objects_of(other)[:-1] and len(objects_of(one)) == 3
+    assert one.asm["llvm"].count("\ndefine ") == other.asm["llvm"].count("\ndefine ")
+    assert len([*objects(one.executable.linkable())]) == 1
 
 
 def operands(

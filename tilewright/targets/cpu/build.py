@@ -7,8 +7,9 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
+from tilewright.codegen.loading import kept_object
+from tilewright.codegen.printer import emit_parts
 from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.passes.observer import Observer
 from tilewright.passes.program_numbers import ProgramNumbers
@@ -22,14 +23,14 @@ from tilewright.targets.host_arguments import argument_kinds
 def build(
     module: ModuleOp, m: CpuMachine, options: CompileOptions, observe: Observer
 ) -> tuple[bytes, dict[str, Any], str]:
-    """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
+    """Object code, of one object or several, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []
     tile, kernel = largest_tile(module), kernel_of(module)
     numbers = ProgramNumbers(kernel) if level_of(kernel) == "workgroup" else None
     numbered = numbers.arguments if numbers is not None and numbers.cuts else None
     lowered = run_pipeline(module, m, options, remarks, observe=observe)
-    text = emit_module(lowered.module, m.target)
-    data = compile_object(text, m.target)
+    text, (*common, own) = emit_parts(lowered.module, m.target)
+    made = [*(kept_object(part, m.target) for part in common), compile_object(own, m.target)]
     block = lowered.block
     kinds = argument_kinds(lowered.types)
     meta = {
@@ -50,4 +51,4 @@ def build(
         "remarks": remarks,
         "machine": options.machine,
     }
-    return data, meta, text
+    return b"".join(made), meta, text

@@ -277,7 +277,7 @@ def emit_pack_function(i: int, build: Build, op: PackOp) -> func.FuncOp:
     The first goes to the address `to`, the others follow `panel_bytes` apart. `offset`: elements from the start of the
     array to the batch entry's.
     """
-    c = build(function(panels_function(i), PACK_ARGUMENTS, private=True), [op])
+    c = build(function(panels_function(i), PACK_ARGUMENTS, common=True), [op])
     b, e, m = c.b, c.e, c.m
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
