@@ -84,6 +84,9 @@ follows is the next program's: of several threads another one reads it meanwhile
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
+FEWER = 0.15
+"""Times as long as they take, beside half as many panels at once as a micro-kernel of vectors has sums for: it loads
+elements of A again for each group of panels."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 TURNED_BYTES = 3 << 16
@@ -202,6 +205,9 @@ class PanelCosts:
         row = in_whole(p.k * size, kernel.step)
         blocks = ceil(row / depth) + has_rest(p, kernel)
         multiplied = row // size * padded[0] * padded[1] / macs
+        if kernel.single:
+            panels, groups = (ceil(p.b.mean / n) for n in (kernel.columns, kernel.wide))
+            multiplied *= 1 + FEWER * (kernel.wide / kernel.columns * groups / panels - 1)
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
         if p.b.tiles > 1:
