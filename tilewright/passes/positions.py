@@ -23,7 +23,7 @@ not carried. scf.for, scf.if, scf.while and arith.select are handled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,7 +38,7 @@ from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.arith import constants, folded
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by, operands_of, origins
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, given_by, operands_of, origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
 
@@ -284,35 +284,38 @@ class PositionRewriter:
 
     def _structured(self, op: scf.ForOp | scf.IfOp | scf.WhileOp) -> None:
         """The loop or branch that carries coordinates instead of descriptors, those that it changes."""
-        edges, arrivals = list(_edges(op)), _arrivals(op)
+        meets = list(given_as(op))
         for block in (b for region in op.regions for b in region.blocks):
             for argument in list(block.args):
                 if self._moves(argument):
                     self.placed[argument] = self._opened(op, block, argument)
             self._block(block)
-        if not any(self._moves(place) for _, _, places in edges for place in places):
+        moving = [(given, names[-1]) for given, names in meets if self._moves(names[-1])]
+        if not moving:
             return
-        given: dict[SSAValue, list[Placed]] = {}
-        """What comes to each place."""
-        for user, first, places in edges:
-            for value, place in zip(user.operands[first:], places, strict=True):
-                if self._moves(place):
-                    given.setdefault(place, []).append(self._placed_at(user, value))
-        for each in given.values():
+        came = {
+            place: [self._placed_at(user, user.operands[n]) for user, n in given]
+            for given, place in moving
+        }
+        for each in came.values():
             root = self._root_of(op, each)
             if root is not each[0].root:
                 each[0] = Placed(root, each[0].parts)
-        changed = {place: self._changed(op, place, each) for place, each in given.items()}
-        for place, each in given.items():
+        changed = {place: self._changed(op, place, each) for place, each in came.items()}
+        for place, each in came.items():
             if isinstance(place, BlockArgument):
                 self._close(place, changed[place], each[0])
+        users: dict[Operation, dict[int, SSAValue]] = {}
+        for given, place in moving:
+            for user, n in given:
+                users.setdefault(user, {})[n] = place
         # Behind `_close`: what a loop leaves alone of one descriptor, another may be given.
-        operands = [self._carried(*edge, changed) for edge in edges]
-        for (user, _, _), values in zip(edges, operands, strict=True):
-            if user is not op:
-                user.operands = values
-        inits = operands[0] if edges[0][0] is op else list(op.operands)
-        self._finish(op, inits, arrivals, given, changed)
+        operands = {user: self._carried(user, places, changed) for user, places in users.items()}
+        inits = operands.pop(op, list(op.operands))
+        for user, values in operands.items():
+            user.operands = values
+        results = [(names[-1], names[0]) for _, names in meets if isinstance(names[0], OpResult)]
+        self._finish(op, inits, results, came, changed)
 
     def _moves(self, value: SSAValue) -> bool:
         return self.client.is_moving(value.type)
@@ -346,22 +349,16 @@ class PositionRewriter:
         ]
 
     def _carried(
-        self,
-        user: Operation,
-        first: int,
-        places: Sequence[SSAValue],
-        changed: dict[SSAValue, list[int]],
+        self, user: Operation, places: dict[int, SSAValue], changed: dict[SSAValue, list[int]]
     ) -> list[SSAValue]:
         """The operands of a loop or of a block's end: what does not move, and then coordinates."""
-        values, at = user.operands[first:], Before(user)
-        pairs = list(zip(values, places, strict=True))
+        given, at = list(user.operands), Before(user)
         return [
-            *user.operands[:first],
-            *(value for value, place in pairs if place not in changed),
+            *(value for n, value in enumerate(given) if n not in places),
             *(
-                at.index(self.placed[value].parts[p])
-                for value, place in pairs
-                for p in changed.get(place, ())
+                at.index(self.placed[given[n]].parts[p])
+                for n, place in places.items()
+                for p in changed[place]
             ),
         ]
 
@@ -385,12 +382,11 @@ class PositionRewriter:
         self,
         old: Operation,
         operands: Sequence[SSAValue],
-        arrivals: Sequence[SSAValue],
+        results: Sequence[tuple[SSAValue, SSAValue]],
         given: dict[SSAValue, list[Placed]],
         changed: dict[SSAValue, list[int]],
     ) -> None:
-        """Puts the rebuilt op into its place and gives its results their meaning."""
-        results = list(zip(arrivals, old.results, strict=True))
+        """Puts the rebuilt op into its place and gives its results, of these places, their meaning."""
         kept = [result for place, result in results if place not in given]
         types = [result.type for result in kept]
         for place, _ in results:
@@ -420,38 +416,6 @@ class PositionRewriter:
                 self.placed[result] = Placed(given[place][0].root, parts)
         # The shell stays until the walk has rewritten every use of the descriptors that it gave.
         self._dead.append(old)
-
-
-def _arrivals(op: Operation) -> Sequence[SSAValue]:
-    """Where the values arrive that an op's results are: arguments of a loop's block, the results of a branch."""
-    match op:
-        case scf.ForOp():
-            return op.body.block.args[1:]
-        case scf.WhileOp():
-            return op.after_region.block.args
-        case _:
-            return op.results
-
-
-def _edges(op: Operation) -> Iterator[tuple[Operation, int, Sequence[SSAValue]]]:
-    """(op, n, places): the operands of an op from the n-th on are what comes to these places."""
-    ends = [r.block.last_op for r in op.regions if r.blocks]
-    places = _arrivals(op)
-    match op:
-        case scf.ForOp():
-            yield op, 3, places
-        case scf.WhileOp():
-            before = op.before_region.block.args
-            yield op, 0, before
-            assert ends[0] is not None and ends[1] is not None
-            yield ends[0], 1, places
-            yield ends[1], 0, before
-            return
-        case _:
-            pass
-    for end in ends:
-        assert end is not None
-        yield end, 0, places
 
 
 def _of_other_bases(op: Operation) -> TilewrightError:
