@@ -151,10 +151,11 @@ TILE = {"BM": 64, "BN": 64, "BK": 64}
 LONG = {**TILE, "BK": 128}
 CASES: dict[str, tuple[Any, tuple[int, ...], Fresh, dict[str, Any], int]] = {
     "f8, B's lines across k": (product, (2, 2, 1), matrices(72, 80, 256, "NN", f8), LONG, 0),
-    "f8, both across": (product, (1, 1, 1), matrices(64, 64, 256, "TN", f8), LONG, 1),
-    "tf32, both across": (rounded, (2, 2, 1), matrices(72, 80, 136, "TN", np.float32), {}, 1),
-    "tf32, A computed": (rounded, (2, 2, 1), above("TN"), {"ABOVE": True}, 1),
-    "tf32, A along k computed": (rounded, (2, 2, 1), above("NN"), {"ABOVE": True}, 1),
+    "f8, both across": (product, (1, 1, 1), matrices(64, 64, 256, "TN", f8), LONG, 2),
+    "tf32, both across": (rounded, (2, 2, 1), matrices(72, 80, 136, "TN", np.float32), {}, 2),
+    "tf32, one step": (rounded, (2, 2, 1), matrices(72, 80, 32, "TN", np.float32), {}, 2),
+    "tf32, A computed": (rounded, (2, 2, 1), above("TN"), {"ABOVE": True}, 2),
+    "tf32, A along k computed": (rounded, (2, 2, 1), above("NN"), {"ABOVE": True}, 2),
     "rows of B unaligned": (product, (2, 2, 1), matrices(72, 75, 136, "NN", bf16), TILE, 1),
     "all rows unaligned": (product, (2, 2, 1), matrices(72, 75, 133, "NT", bf16), TILE, 1),
     "weights of 8 bits": (weights_of_8_bits, (2, 2, 1), quantised, {}, 0),
@@ -173,6 +174,27 @@ def test_warpgroups_do_the_product(name: str) -> None:
     assert ir["stage"].count("stage.local_store") == puts
     assert ("stage.roles" in ir["stage"]) == ("stage.copy.issue" in ir["stage"])
     assert "local-stores" in names
+
+
+def test_the_next_right_operand_is_written_beside_products() -> None:
+    """A slot of A and B is free as soon as threads have read it, and the products of it are issued."""
+    text = text_of(rounded, tuple(matrices(72, 80, 136, "TN", np.float32)()[0]))
+    module, options = parse_module(text), CompileOptions(target="cuda", machine="sm_90a")
+    seen: dict[str, str] = {}
+    run_pipeline(
+        module, uarch.machine("sm_90a"), options, [], lambda n, m: seen.update({n: str(m)})
+    )
+    loops = [part.split("scf.yield")[0] for part in seen["stage"].split("scf.for")[1:]]
+    (loop,) = [part for part in loops if "stage.mma.issue" in part]
+    names = (
+        "stage.read.part",
+        "stage.mma.issue",
+        "stage.copy.release %buffer",
+        "stage.local_store",
+        "stage.mma.wait",
+    )
+    places = [loop.index(name) for name in names]
+    assert places == sorted(places) and loop.rindex("stage.mma.issue") < places[2]
 
 
 def test_lanes_read_deinterleaved_operands_without_bank_conflicts() -> None:

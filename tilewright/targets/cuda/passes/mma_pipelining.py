@@ -14,7 +14,8 @@ still gives what it began with.
 Takes part: a loop with products (L) that multiply what was computed from others of the iteration, and give carried
 values that nothing else in the iteration reads. The others (of A) then do not need L's results, and while L runs the
 arithmetic on theirs can proceed: L is the second stage of the loop (`loop_pipeliner`), so what it reads is carried to
-the next iteration instead of its results. Loops that follow one another hand L on (`chains`).
+the next iteration instead of its results. Loops that follow one another hand L on (`chains`). And a loop whose threads
+write the right operands of its products: these are L, and the next are written meanwhile (`written_operands`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tilewright.passes.loops import depends
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.cross_loop_pipelining import chained
 from tilewright.targets.cuda.passes.warp_specialization import compute_registers
+from tilewright.targets.cuda.passes.written_operands import write_ahead
 
 OTHERS, HANDED_ON = 32, 48
 """Registers of a thread that computes, kept for addresses and arithmetic beside the products of a rotated loop and what
@@ -98,6 +100,8 @@ def _plan(loop: scf.ForOp) -> PipelineSchedule | None:
     waits = {op: wait for op in issues if (wait := _sole_wait(op, block)) is not None}
     if len(waits) < len(issues):
         return None
+    if issues and (found := write_ahead(loop, issues, list(dict.fromkeys(waits.values())))):
+        return found
     last, count = issues, len(issues) + 1
     while len(last) < count:
         count = len(last)
