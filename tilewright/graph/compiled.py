@@ -16,10 +16,13 @@ import numpy as np
 from tilewright.arguments import ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError
 from tilewright.graph.fuse import Schedule
-from tilewright.graph.generate import KernelText, View, generate
+from tilewright.graph.generate import generate
+from tilewright.graph.kernel_text import KernelText, View
 from tilewright.graph.nodes import Buffer, TiledGraph
 from tilewright.graph.sections import schedule
+from tilewright.lang.annotations import auto
 from tilewright.runtime.arrays import describe, torch_type
+from tilewright.targets.base import CompileOptions, get_target
 
 PLANS = 256
 """Sets of extents of which a graph keeps what runs; of more, those that were used last."""
@@ -73,7 +76,11 @@ class CompiledGraph:
         for text in plan.kernels:
             kernel = text.kernel().options(**self._options) if self._options else text.kernel()
             views = [_viewed(memory[v.buffer], v) for v in text.views.values()]
-            if all(text.grid):
+            if not all(text.grid):
+                continue
+            if text.tiled and self._is_left(text):
+                kernel[text.counted](*views, **dict.fromkeys(text.tiled, auto))
+            else:
                 kernel[text.grid](*views)
         results = tuple(memory[name] for name in graph.results)
         return results[0] if len(results) == 1 else results
@@ -96,6 +103,14 @@ class CompiledGraph:
     def _scheduled(self, sizes: Mapping[str, int]) -> Schedule:
         return schedule(self.graph.bound(sizes), self._options.get("target"), self._fuse)
 
+    def _is_left(self, text: KernelText) -> bool:
+        """Are the tiles of a kernel's products left to the target, which knows them better than its rates say?"""
+        name = self._options.get("target")
+        if name is None:
+            return False
+        options = CompileOptions(target=name)
+        return all(get_target(name).tiles_products(*types, options) for types in text.multiplied)
+
     def source(self, **sizes: int) -> str:
         """The kernels as text in the tile language, for these values of the symbols."""
         return "\n\n".join(t.source for t in self.plan(**sizes).kernels)
@@ -110,7 +125,8 @@ class CompiledGraph:
         made: list[Any] = []
         for text in plan.kernels:
             specs = [_spec(graph, graph.buffers[v.buffer], v) for v in text.views.values()]
-            made.append(text.kernel().compile(*specs, target=target))
+            left = dict.fromkeys(text.tiled, auto) if there._is_left(text) else {}
+            made.append(text.kernel().compile(*specs, **left, target=target))
         return made
 
     def _bind(self, arrays: list[Any]) -> dict[str, int]:

@@ -231,7 +231,9 @@ class Costs:
                     under.ops[times] = under.ops.get(times, 0) + layer * self.rates.gather_ops
                 if load.widens:
                     under.near[times, tile] += layer * 4
-        under.one_loop = [len(each) for each in products] == [1]
+        others = [s.statement for s in self.counted if s.core is None]
+        summed = any(not loops.isdisjoint(s.reduced) for s in others)
+        under.one_loop = [len(each) for each in products] == [1] and not summed
         return under
 
     def elements(self, tiling: Tiling) -> list[int]:

@@ -6,21 +6,19 @@ offsets first, rows and columns last), so that a transposed operand costs nothin
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
-from hashlib import sha256
+from functools import reduce
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
-from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine
-from tilewright.graph.macro import BODIES
+from tilewright.graph.kernel_text import KernelText, View
 from tilewright.graph.nodes import (
     GLOBAL,
     Access,
     Axis,
+    Buffer,
     Entry,
     Gather,
     Index,
@@ -34,59 +32,9 @@ from tilewright.graph.nodes import (
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
-from tilewright.graph.structure import unnamed
-from tilewright.lang.kernel import Kernel
 from tilewright.lang.promote import division, promote
-from tilewright.runtime.source import define
 
 GRID_RANK = 3
-KERNELS = 1024
-"""Texts whose kernels are kept, for all graphs together."""
-
-
-@frozen
-class View:
-    """A parameter: a Buffer with its dimensions in this order; None is a new one of extent 1."""
-
-    buffer: str
-    order: tuple[int | None, ...]
-
-
-@dataclass
-class KernelText:
-    """A kernel as text, what is passed to it, and its grid."""
-
-    name: str
-    source: str
-    views: dict[str, View]
-    """By the names of parameters, in their order."""
-    grid: tuple[int, ...]
-    constants: dict[str, int]
-
-    def kernel(self) -> Kernel:
-        """The kernel that the text defines; texts that are equal but for names give one, with the first one's names."""
-        words = set(re.findall(r"\w+", self.source))
-        macros = tuple((n, body) for n, body in BODIES.items() if n in words)
-        return _kernel(_Like(unnamed(self.source), self.name, self.source), macros)
-
-
-@frozen
-class _Like:
-    """A text that is known by what it says."""
-
-    meaning: str
-    name: str = field(compare=False)
-    source: str = field(compare=False)
-
-
-@lru_cache(KERNELS)
-def _kernel(text: _Like, macros: tuple[tuple[str, Any], ...]) -> Kernel:
-    import tilewright as tw
-
-    name, source = text.name, text.source
-    file = f"<tilewright graph {name} {sha256(source.encode()).hexdigest()[:12]}>"
-    # Text of our own making, from a validated graph: names are identifiers, everything else is printed by this file.
-    return define(name, source, file, {"tw": tw, "__name__": "tilewright_graph", **dict(macros)})
 
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:
@@ -125,7 +73,25 @@ class _Generator:
         body = [line for line in self.lines if line]
         text = "\n".join([head, *body]) + "\n"
         views = {name: view for view, name in self.views.items()}
-        return KernelText(task.name, text, views, grid, dict(self.constants))
+        multiplied = frozenset(map(self.types, filter(_multiplies, task.operations())))
+        tiled = self.tiled(blocks) if multiplied else {}
+        return KernelText(task.name, text, views, grid, dict(self.constants), multiplied, tiled)
+
+    def types(self, product: Operation) -> tuple[dtypes.DType, dtypes.DType]:
+        left, right = (self.graph.buffers[e.access.buffer].dtype for e in product.loads)
+        return left, right
+
+    def tiled(self, blocks: list[Axis]) -> dict[str, tuple[int, int] | None]:
+        """Constants of axes whose steps no other line depends on: of the grid, for what lies past their ends is loaded
+        as zero, and not stored (indices there would be); and of loops that load and multiply, where zeros add nothing.
+        """
+        entries = (e for op in self.task.operations() for a in op.accesses for e in a.entries)
+        if len(blocks) > GRID_RANK or any(isinstance(e, Gather) for e in entries):
+            return {}
+        counted = [(a, (place, _number(a.extent))) for place, a in enumerate(blocks)]
+        loops = [n for n in self.task.nodes if isinstance(n, Task) and _multiplies_alone(n)]
+        summed = [(n.axes[0], None) for n in loops if len(n.axes) == len(loops) == 1]
+        return {self.size_name(a.name): counts for a, counts in (*counted, *summed) if a.step > 1}
 
     def collect(self, task: Task) -> None:
         for axis in task.axes:
@@ -279,7 +245,7 @@ class _Generator:
             axis = op.attribute("axis")
             start = op.operands[0]
             assert isinstance(start, Affine)
-            return f"{name} = {self.positions(start, target.shape, axis)}.to(tw.{target.dtype})"
+            return f"{name} = {self.positions(start, target, axis)}.to(tw.{target.dtype})"
         text = self.expression(op, target.dtype)
         combine = op.store.combine
         if self.result(op) not in (None, target.dtype):
@@ -328,9 +294,9 @@ class _Generator:
             return f"tw.tile_mma({', '.join(parts)})"
         if op.op == "mask":
             start, extent, axis = (op.attribute(k) for k in ("start", "extent", "axis"))
-            shape = self.graph.buffers[op.store.access.buffer].shape
+            target = self.graph.buffers[op.store.access.buffer]
             end = self.extents.get(start.name or "", str(extent))
-            inside = f"{self.positions(start, shape, axis)} < {end}"
+            inside = f"{self.positions(start, target, axis)} < {end}"
             return f"tw.where({inside}, {parts[0]}, {_literal(op.attribute('fill'))})"
         attributes = dict(op.attributes)
         text = entry.text.format(*parts, **attributes)
@@ -353,17 +319,23 @@ class _Generator:
             text += f".to(tw.{computing(buffer.dtype)})"
         return text
 
-    def positions(self, start: Affine, shape: tuple[Affine, ...], axis: int) -> str:
+    def positions(self, start: Affine, tile: Buffer, axis: int) -> str:
         """Numbers along an axis of a tile."""
-        size = self.size(shape[axis])
+        size = self.sizes(tile)[axis]
         rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"
         text = f"tw.arange(0, {size}, axis={axis}, shape={rows})"
         offset = self.offset(start)
         return text if offset == "0" else f"({text} + {offset})"
 
-    def size(self, extent: Affine) -> str:
-        """A tile's extent: the name of a constant where there is one of this size."""
-        return str(_number(extent))
+    def sizes(self, tile: Buffer) -> list[str]:
+        """A register's extents: the names of constants where they are steps of axes."""
+        along = tile.along or (None,) * len(tile.shape)
+        return [self.size(_number(n), a) for n, a in zip(tile.shape, along, strict=True)]
+
+    def size(self, extent: int, *axes: str | None) -> str:
+        """An extent in a tile: the name of a constant where it is the step of one of these axes."""
+        steps = [a for a in axes if a in self.axes and self.axes[a].step == extent > 1]
+        return self.size_name(steps[0]) if steps else str(extent)
 
     def offset(self, at: Affine) -> str:
         """An offset; the variable of an axis of one iteration is 0."""
@@ -388,7 +360,7 @@ class _Generator:
         """Of what an access without gathers loads or stores."""
         buffer = self.graph.buffers[access.buffer]
         if buffer.level != GLOBAL:
-            return _tuple(self.size(e) for e in buffer.shape)
+            return _tuple(self.sizes(buffer))
         entries = [
             access.entries[d] if d is not None else None for d in self.view(op, access, True).order
         ]
@@ -396,11 +368,7 @@ class _Generator:
         return _tuple(sizes[-2:])
 
     def step(self, entry: Slice) -> str:
-        size = _number(entry.size)
-        for name in entry.start.names:
-            if name in self.axes and self.axes[name].step == size > 1:
-                return self.size_name(name)
-        return str(size)
+        return self.size(_number(entry.size), *entry.start.names)
 
     def load(self, op: Operation, access: Access) -> str:
         if any(isinstance(e, Gather) for e in access.entries):
@@ -475,6 +443,21 @@ class _Generator:
         shape = ", ".join((["1", *sizes])[-2:])
         tile = f"tw.init_tile({name}, [{', '.join(offsets)}], ({shape}))"
         return f"tw.load_tile({tile}).to(tw.i64)", masks
+
+
+def _multiplies(op: Operation) -> bool:
+    return op.op == "mma"
+
+
+def _multiplies_alone(task: Task) -> bool:
+    """Does a loop only load, and multiply what it loads?"""
+    nodes = [
+        n for n in task.nodes if isinstance(n, Operation) and n.op in ("copy", "transpose", "mma")
+    ]
+    made = {n.store.access.buffer for n in nodes if not _multiplies(n)}
+    return len(nodes) == len(task.nodes) and all(
+        edge.access.buffer in made for n in filter(_multiplies, nodes) for edge in n.loads
+    )
 
 
 def _number(extent: Affine) -> int:

@@ -225,6 +225,7 @@ class Buffer:
     ``alias_of`` names a global Buffer whose memory it is, under another shape of as many elements; with ``start``, a
     part of it: so many elements along each of its dimensions, from there on.
     ``zeroed``: holds 0 when the graph starts (what is accumulated into in global memory).
+    ``along``: of a register, the axes in whose steps its dimensions are, where they are in any.
     """
 
     name: str
@@ -235,6 +236,7 @@ class Buffer:
     alias_of: str | None = None
     zeroed: bool = False
     start: tuple[Affine, ...] = ()
+    along: tuple[str | None, ...] = field(default=(), compare=False)
 
     @property
     def whole(self) -> Access:

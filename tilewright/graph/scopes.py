@@ -59,7 +59,7 @@ class Registers:
         """A new register for a value; it is called after what it holds."""
         name = unused(base, self.graph.buffers, self.tiling.mapping)
         extents = tuple(affine(1 if a is None else self.tiling.step[a]) for a in shape)
-        self.graph.add(Buffer(name, REGISTER, extents, dtype))
+        self.graph.add(Buffer(name, REGISTER, extents, dtype, along=shape))
         return name
 
     def emit(

@@ -226,6 +226,10 @@ class Target(Protocol):
 
         return choices(request, self.rates(options), every=every)
 
+    def tiles_products(self, a: DType, b: DType, options: CompileOptions) -> bool:
+        """Do `choices` tell tiles of kernels that multiply such elements better than `rates` do?"""
+        return False
+
     def product_tile(
         self,
         shape: tuple[int, int, int, int],

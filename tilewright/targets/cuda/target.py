@@ -22,6 +22,7 @@ from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach
+from tilewright.dtypes import DType
 from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
@@ -178,6 +179,11 @@ class CudaTarget(Target):
             or tile_sizes.of_kernel(request, machine, rates, every)
             or tile_sizes.of_values(request, machine, rates, every)
         )
+
+    def tiles_products(self, a: DType, b: DType, options: CompileOptions) -> bool:
+        """Where warpgroups multiply them: what loops of their products take is measured."""
+        found = self.machine(options).matrix
+        return any(i.subgroups > 1 and i.types[:2] == (a.name, b.name) for i in found)
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:
         """Tilings of a loop of products, good and less good ones."""
