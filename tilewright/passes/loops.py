@@ -57,23 +57,23 @@ def _yield(block: Block, values: Sequence[SSAValue]) -> None:
     Rewriter.replace_op(terminator(block), scf.YieldOp(*values), [])
 
 
-def _with_result(op: scf.IfOp, values: tuple[SSAValue, SSAValue]) -> tuple[scf.IfOp, SSAValue]:
-    """A condition that gives one more value."""
+def _giving(op: scf.IfOp, given: Sequence[Sequence[SSAValue]], kept: Iterable[int]) -> scf.IfOp:
+    """A condition whose sides give other values. `kept`: what its first results were the results of before."""
     regions: list[Region] = []
-    for value in values:
+    for values in given:
         region = op.detach_region(0)
         if not region.blocks:
             region.add_block(Block([scf.YieldOp()]))
-        _yield(region.block, [*terminator(region.block).operands, value])
+        _yield(region.block, values)
         regions.append(region)
-    types = [*op.result_types, values[0].type]
-    new = scf.IfOp(op.cond, types, regions[0], regions[1])
+    new = scf.IfOp(op.cond, [value.type for value in given[0]], regions[0], regions[1])
+    new.location = op.location
     new.attributes.update(op.attributes)
     Rewriter.insert_op(new, InsertPoint.before(op))
-    for old, fresh in zip(op.results, new.results, strict=False):
-        old.replace_all_uses_with(fresh)
-    Rewriter.erase_op(op)
-    return new, new.results[-1]
+    for i, fresh in zip(kept, new.results):  # noqa: B905
+        op.results[i].replace_all_uses_with(fresh)
+    _drop(op)
+    return new
 
 
 Update = Callable[[SSAValue], SSAValue]
@@ -96,8 +96,10 @@ def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -
             set_yield(loop.body.block, -1, carry(arg, places, loop.body.block))
             value = loop.results[-1]
         elif isinstance(op, scf.IfOp):
-            ends = [carry(value, places, r.block) if r.blocks else value for r in op.regions]
-            value = _with_result(op, (ends[0], ends[1]))[1]
+            last = [carry(value, places, r.block) if r.blocks else value for r in op.regions]
+            before = [terminator(r.block).operands if r.blocks else () for r in op.regions]
+            ends = [[*given, new] for given, new in zip(before, last, strict=True)]
+            value = _giving(op, ends, range(len(op.results))).results[-1]
         else:
             raise unsupported(op, f"nothing is carried through {op.name}")
     return value
@@ -132,14 +134,9 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
             op = value.op
             if top.find_ancestor_op_in_block(op) is None:
                 continue
-            if isinstance(op, scf.ForOp):
+            if isinstance(op, scf.ForOp | scf.IfOp):
                 need_op(op, _control_operands(op))
                 work += names_of(op, value.index)
-            elif isinstance(op, scf.IfOp):
-                need_op(op, _control_operands(op))
-                for region in op.regions:
-                    last = terminator(region.block)
-                    work.append(last.operands[value.index])
             else:
                 need_op(op, op.operands)
                 if op.regions:
@@ -236,24 +233,13 @@ def carry_what_changes(loop: scf.ForOp) -> scf.ForOp:
 
 def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None:
     kept = [i for i in range(len(op.results)) if op.results[i] in values]
-    narrower = len(kept) != len(op.results)
+    if len(kept) != len(op.results):
+        ends = [terminator(region.block).operands for region in op.regions]
+        op = _giving(op, [[end[i] for i in kept] for end in ends], kept)
+        values.update(op.results)
     for region in op.regions:
-        if not region.blocks:
-            continue
-        if narrower:
-            last = terminator(region.block)
-            _yield(region.block, [last.operands[i] for i in kept])
-        _prune(region.block, ops, values)
-    if not narrower:
-        return
-    types = [op.results[i].type for i in kept]
-    first, second = op.detach_region(0), op.detach_region(0)
-    new = scf.IfOp(op.cond, types, first, second)
-    Rewriter.insert_op(new, InsertPoint.before(op))
-    for i, fresh in zip(kept, new.results, strict=True):
-        op.results[i].replace_all_uses_with(fresh)
-        values.add(fresh)
-    _drop(op)
+        for block in region.blocks:
+            _prune(block, ops, values)
 
 
 def depends(value: SSAValue, on: SSAValue, block: Block) -> bool:
