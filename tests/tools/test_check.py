@@ -243,6 +243,30 @@ def test_differences_of_floats(dtype: Any):
     assert "at [1, 2]" in str(difference(holes, right))
 
 
+def test_a_sum_that_cancels_is_judged_by_its_terms():
+    """In another order it is as far off as its terms allow, whatever is left; without one of them it is wrong."""
+    terms = np.array([3.5, -2.75, 1.0625, -1.8125, 0.0234375, 0.3, -0.3, 0.011])
+
+    def added(order: list[int]) -> Stage:
+        def run(_: Any, args: Any) -> None:
+            args[1][0] = 0
+            for n in order:
+                args[1][0] += args[0][n]
+
+        return Stage(str(order), run)
+
+    inputs = Inputs(
+        (1, 1, 1), (terms.astype(ml_dtypes.bfloat16), np.full(1, np.nan, ml_dtypes.bfloat16))
+    )
+    first, back = added([*range(8)]), added([*range(7, -1, -1)])
+    results = [inputs.copies() for _ in range(2)]
+    for stage, args in zip((first, back), results, strict=True):
+        stage.run((1, 1, 1), args)
+    assert difference(results[0][1], results[1][1]) is not None
+    assert check_stages([first, back], inputs) is None
+    assert check_stages([first, added([*range(7, 2, -1), 1, 0])], inputs) is not None
+
+
 SUM = """
 gpu.module @m {{ gpu.func @k(%a: memref<8x64xf16>, %b: memref<64x16xf16>, %o: memref<8x16xf32>) kernel {{
   %s = xetile.init_tile %a[0, 0] : memref<8x64xf16> -> !xetile.tile<8x64xf16>

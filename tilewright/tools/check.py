@@ -46,7 +46,7 @@ from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, add_options, count
 from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
-from tilewright.tools.rounding import Rounding, rounding_of
+from tilewright.tools.rounding import Rounding, rounding_of, step_of
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
@@ -68,6 +68,8 @@ ULPS = 4
 """A float result may differ by this many units in the last place of its type, in the norm."""
 OUTLIER = 64
 """And no element by more than this many times that, relative to the element or to the mean."""
+NUDGES = 4
+"""How often inputs are changed by a step, to see what results are made up of."""
 EXACT = Rounding()
 """Nothing is known of the sums of a program."""
 
@@ -115,6 +117,7 @@ def check_stages(
     sums do to its results.
     """
     expected: list[Any] | None = None
+    terms: list[Any] | None = None
     before = ""
     for stage in stages:
         args = inputs.copies()
@@ -134,11 +137,36 @@ def check_stages(
             if isinstance(right, np.ndarray) and (
                 message := changed(start, right, given, rounding)
             ):
-                return Difference(stage.name, before, position, message)
+                if terms is None:
+                    terms = _terms(stages[0], inputs, expected)
+                if changed(start, right, given, rounding, terms[position]):
+                    return Difference(stage.name, before, position, message)
         before = stage.name
         if done is not None:
             done(stage)
     return None
+
+
+def _terms(stage: Stage, inputs: Inputs, expected: Sequence[Any]) -> list[Any]:
+    """How large what makes up each element of each argument's result is, by how much it follows steps of the inputs.
+
+    What is left of a sum that cancels says nothing of how far two orders of it may be apart.
+    """
+    floats = [a.dtype for a in inputs.args if isinstance(a, np.ndarray)]
+    step = max((step_of(d) for d in map(dtypes.from_numpy, floats) if d.is_float), default=0.0)
+    found: list[Any] = [np.zeros(np.shape(e)) for e in expected]
+    rng = np.random.default_rng(0)
+    for _ in range(NUDGES if step else 0):
+        args = inputs.copies()
+        for a in args:
+            if isinstance(a, np.ndarray) and dtypes.from_numpy(a.dtype).is_float:
+                a[...] = (a * (1 + step * rng.choice([-1.0, 1.0], a.shape))).astype(a.dtype)
+        stage.run(inputs.grid, args)
+        for total, right, other in zip(found, expected, args, strict=True):
+            if isinstance(right, np.ndarray) and dtypes.from_numpy(right.dtype).is_float:
+                moved = np.abs(other.astype(np.float64) - right.astype(np.float64)) / step
+                np.maximum(total, moved, out=total, where=np.isfinite(moved))
+    return found
 
 
 def changed(
@@ -146,10 +174,14 @@ def changed(
     expected: np.ndarray[Any, Any],
     given: np.ndarray[Any, Any],
     rounding: Rounding = EXACT,
+    terms: np.ndarray[Any, Any] | None = None,
 ) -> str | None:
-    """How a result differs, measured where either run wrote: what nobody touched says nothing."""
+    """How a result differs, measured where either run wrote: what nobody touched says nothing.
+
+    `terms`: how large what each element is made up of is, if more than the element.
+    """
     if expected.ndim == 0 or expected.size == 0:
-        return difference(expected, given, rounding=rounding)
+        return difference(expected, given, rounding=rounding, terms=terms)
     touched = _other_bits(before, expected) | _other_bits(before, given)
     box: list[slice] = []
     for dim in range(expected.ndim):
@@ -158,7 +190,9 @@ def changed(
         if not where.size:
             return None
         box.append(slice(int(where[0]), int(where[-1]) + 1))
-    return difference(expected[tuple(box)], given[tuple(box)], [b.start for b in box], rounding)
+    part = tuple(box)
+    start, terms = [b.start for b in box], None if terms is None else terms[part]
+    return difference(expected[part], given[part], start, rounding, terms)
 
 
 def _other_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -171,10 +205,11 @@ def difference(
     given: np.ndarray[Any, Any],
     start: Sequence[int] = (),
     rounding: Rounding = EXACT,
+    terms: np.ndarray[Any, Any] | None = None,
 ) -> str | None:
     """How a result differs from the expected one; None when it is the same up to rounding.
 
-    The arrays are a part that starts at `start` of the whole ones.
+    The arrays are a part that starts at `start` of the whole ones. `terms`: see `changed`.
     """
     dtype = dtypes.from_numpy(expected.dtype)
     if not dtype.is_float:
@@ -187,10 +222,10 @@ def difference(
     if not same.all():
         return _first(np.argwhere(~same), expected, given, start)
     right, value = np.where(special, 0, right), np.where(special, 0, value)
-    error, norm = np.abs(right - value), np.linalg.norm(right)
-    unit = rounding.unit(dtype)
-    mean = norm / max(np.sqrt(right.size), 1)
-    outliers = np.argwhere(error > OUTLIER * unit * (np.abs(right) + mean))
+    error, mean = np.abs(right - value), np.linalg.norm(right) / max(np.sqrt(right.size), 1)
+    size = np.abs(right) if terms is None else np.hypot(right, np.where(special, 0, terms))
+    unit, norm = rounding.unit(dtype), np.linalg.norm(size)
+    outliers = np.argwhere(error > OUTLIER * unit * (size + mean))
     if outliers.size:
         return _first(outliers, expected, given, start)
     relative = float(np.linalg.norm(error) / norm) if norm else float(np.linalg.norm(error))

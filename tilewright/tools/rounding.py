@@ -41,7 +41,7 @@ class Rounding:
 
     def unit(self, dtype: dtypes.DType) -> float:
         """How far results of a type may be apart, relative to them."""
-        own = _step(dtype)
+        own = step_of(dtype)
         return max(self.coarsest, own if dtype.mantissa_bits < 23 else own * FLOAT32)
 
 
@@ -78,7 +78,7 @@ class _Apart(Solver[float]):
             return 0.0 if isinstance(_inner(value.type), IntegerType | IndexType) else given
         op = value.owner.parent_op() if isinstance(value, BlockArgument) else value.owner
         if isinstance(op, _NARROWING) and given:
-            return max(given, _step(element))
+            return max(given, step_of(element))
         return max(given, self._own(op, value.type)) if isinstance(op, Operation) else given
 
     def joined(self, a: float, b: float) -> float:
@@ -125,8 +125,9 @@ def _inner(type: Attribute) -> Attribute:
 
 def _of(type: Attribute, terms: int = 1) -> float:
     element = _element(type)
-    return 0.0 if element is None else _step(element) * max(1.0, sqrt(terms) / 2)
+    return 0.0 if element is None else step_of(element) * max(1.0, sqrt(terms) / 2)
 
 
-def _step(dtype: dtypes.DType) -> float:
+def step_of(dtype: dtypes.DType) -> float:
+    """From 1 to the next number of a type."""
     return 2.0**-dtype.mantissa_bits
