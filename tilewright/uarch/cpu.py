@@ -183,8 +183,8 @@ class PanelRates:
     uneven: float
     """Programs that the last core does while others wait, by the binary logarithm of the cores."""
     parted: float = inf
-    """Bytes of C that go out per second, as far as it takes longer, where programs store parts of rows of a result that
-    caches do not hold: between whole ones, memory is asked for lines ahead, or not for what is written as a whole."""
+    """Bytes of C that go out per second, as far as it takes longer than whole rows, where programs store parts of rows
+    that the second cache does not hold."""
     long_runs: float = 1.0
     """Of what a core reads from memory, where rows beside few are so long that those behind them are not fetched by
     name."""
@@ -195,7 +195,7 @@ PANEL_RATES: Final = PanelRates(
     in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10,
     pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
     far_sums=1.4e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1.8e10, meeting=1.6e-5,
-    uneven=0.22, far_tile_sums=2.4e10, parted=2e10,
+    uneven=0.22, far_tile_sums=2.4e10, parted=1.2e10,
 )  # fmt: skip
 """Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with
 AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others.
@@ -210,7 +210,7 @@ by the tilings that it chooses they run 1.16 times as fast (2026-11-28).
 on 16 threads of two hosts, 28 on one and two threads, judged on 31 more (2026-11-28).
 `shared_writes` became 1.8e10 (1.2e10) with 121 products on 16 threads of five hosts in view, and was judged on 14 that
 are chosen otherwise so (2026-11-29).
-`parted` was set by hand with half of 163 products on 16 threads and on one in view, and judged on the others
+`parted` was set by hand with half of 249 products on 16 threads and on one in view, and judged on the others
 (2026-11-30).
 Other machines are taken to be alike in proportion."""
 

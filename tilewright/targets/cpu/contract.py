@@ -285,10 +285,16 @@ class ContractEmitter:
                         if family.tiles:
                             near = operands[0].pointer
                             fetches = [
-                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, steps, near),
                                 self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, steps, near),
                                 *self.fetch_sums(family, c, (i.iv, j), (end, col_panels)),
                             ]  # fmt: skip
+                            if operand_a.next_bytes is not None:  # caches follow rows by themselves
+                                next_a = below(operand_a, 0)
+                                fetches.append(
+                                    self.fetch(
+                                        operand_a, family.a, next_a, cols, family.nr, j, steps, near
+                                    )
+                                )
                         elif in_rows:
                             fetches = [self.fetch_rows(operands, family, next_b, rows, i.iv)]
                         else:

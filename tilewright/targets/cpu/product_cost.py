@@ -84,14 +84,14 @@ follows is the next program's: of several threads another one reads it meanwhile
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
-FEWER = 0.15
+FEWER = 0.1
 """Times as long as they take, beside half as many panels at once as a micro-kernel of vectors has sums for: it loads
 elements of A again for each group of panels."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 TURNED_BYTES = 3 << 16
-"""Of it, for C and C turned round, beside a deep block of k (see `roles`): what more there is of them is fetched,
-written back and fetched again."""
+"""Of it, for C and C turned round, beside long rows of B (see `roles`): what more there is of them is fetched, written
+back and fetched again."""
 NEAREST_BYTES = 3 << 14
 """Of the first cache: deeper blocks of few columns come from the second one for each panel of A's rows. Rows that lie
 in their array come no faster than that anyway (`in_tiles`)."""
@@ -224,9 +224,12 @@ class PanelCosts:
         beside = p.a.mean * rates.row
         # What of a tile lies outside of the arrays is cleared.
         beside += (tile - sums) * ((1 - beyond) / rates.panels + beyond / far_sums)
-        if kernel.tiles:  # stored from a buffer, turned round from another
-            turned = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0]) if swapped else 0
-            beside += (tile * beyond + 3 * max(0, turned - TURNED_BYTES)) / far_sums
+        if kernel.tiles:  # stored from a buffer
+            beside += tile * beyond / far_sums
+        if swapped:  # turned round into it from another
+            both = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0])
+            room = max(TURNED_BYTES, COPIED_BYTES - p.b.tile * min(depth, row))
+            beside += (sums + 3 * max(0, both - room)) / far_sums
         found.append(("sums", sums * blocks * added + beside, True))
         few = few_reads(self.threads)
         short_runs = p.b.tile <= 2 * kernel.columns and not (kernel.tiles or kernel.dots)
@@ -319,13 +322,14 @@ class PanelCosts:
         return found
 
     def _parted(self, p: PlacedProduct) -> float:
-        """Seconds that storing a program's part of rows of a large C takes besides."""
+        """Seconds that storing a program's part of rows of C takes besides. A large C goes past the caches, where parts
+        are long. Of a smaller one, a core fetches what follows them, too, which only one that has no rows below them
+        writes next; of several threads each leaves that to others."""
         size = result_bytes(p.types)
         whole = p.a.whole * p.b.whole * size
         past = whole >= STREAM_BYTES and p.b.tile * size >= MIN_BYTES[0]
-        if past or 2 * whole < STREAM_BYTES:
-            return 0.0
-        return p.a.mean * p.b.mean * size / self.rates.parted
+        apart = whole >= STREAM_BYTES or (self.threads == 1 < p.a.tiles and whole >= COPIED_BYTES)
+        return p.a.mean * p.b.mean * size / self.rates.parted if apart and not past else 0.0
 
     def _torn(self, p: PlacedProduct, bytes: int) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
