@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.dialects.upstream.arith import folded
 
 _REMAINDERS = ("arith.remsi", "index.rems")
+_FLOORS = ("arith.floordivsi", "index.floordivs")
 SIGNED = frozenset(
     (
-        *("arith.divsi", "arith.floordivsi", "arith.ceildivsi"),
-        *("index.divs", "index.floordivs", "index.ceildivs"),
+        *("arith.divsi", "arith.ceildivsi", "index.divs", "index.ceildivs"),
+        *_FLOORS,
         *_REMAINDERS,
     )
 )
@@ -40,7 +41,9 @@ def divide(
 ) -> SSAValue:
     """The division `op` of registers x and y, which `clone(x, y)` does where the machine's own is defined."""
     known = folded(y)
-    if isinstance(known, int) and known not in (0, -1):
+    if op.name in _FLOORS and isinstance(known, int) and known > 0 and not known & (known - 1):
+        return b.value(arith.ShRSIOp(x, b.constant(y.type, known.bit_length() - 1)))
+    if is_positive(y) or (isinstance(known, int) and known not in (0, -1)):
         return clone(x, y)
     zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
     bad = b.value(arith.CmpiOp(y, zero, "eq"))
@@ -54,8 +57,18 @@ def divide(
     return b.value(arith.SelectOp(negates, b.value(arith.SubiOp(zero, x)), quotient))
 
 
+def is_positive(y: SSAValue) -> bool:
+    """Is a scalar known to be more than 0: a constant, or no less than one?"""
+    if isinstance(y, OpResult) and isinstance(y.op, arith.MaxSIOp):
+        return any(is_positive(operand) for operand in y.op.operands)
+    return isinstance(known := folded(y), int) and known > 0
+
+
+def may_fail(op: Operation, y: SSAValue) -> bool:
+    """Is it a division by a scalar y that may be 0?"""
+    return op.name in SIGNED | UNSIGNED and not is_positive(y) and folded(y) in (0, y)
+
+
 def not_zero(b: Builder, op: Operation, y: SSAValue) -> SSAValue | None:
     """The condition under which the division `op` by the scalar y is defined; None where it always is."""
-    if op.name not in SIGNED | UNSIGNED or (isinstance(known := folded(y), int) and known != 0):
-        return None
-    return b.value(arith.CmpiOp(y, b.constant(y.type, 0), "ne"))
+    return b.value(arith.CmpiOp(y, b.constant(y.type, 0), "ne")) if may_fail(op, y) else None

@@ -217,3 +217,21 @@ def test_a_pool_that_cannot_start_leaves_no_threads(tmp_path):
     script.write_text(textwrap.dedent(LIMITED))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@tw.kernel
+def floors(X, Y, n, D: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 64)))
+    tw.store_tile(x // D + n // D, tw.init_tile(Y, [0, 0], (1, 64)))
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 64, 1 << 30, 3, -2, -64])
+def test_quotients_by_constants_are_rounded_down(rng: np.random.Generator, divisor: int):
+    """By a power of two, too, which is a shift."""
+    ends = np.iinfo(np.int32)
+    x = rng.integers(ends.min, ends.max, (1, 64)).astype(np.int32)
+    x[0, :6] = ends.min, ends.max, -1, 0, divisor, -divisor
+    for n in (-65, -64, -1, 0, 63, 64):
+        y = np.full_like(x, 99)
+        floors.options(target="cpu")[1](x, y, n, D=divisor)
+        assert (y == (x // divisor + n // divisor).astype(np.int32)).all()

@@ -27,6 +27,7 @@ from xdsl.traits import MemoryEffectKind
 
 from tilewright import dtypes
 from tilewright.codegen.builder import Idx, index
+from tilewright.codegen.divisions import may_fail
 from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -35,7 +36,7 @@ from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, PanelOp, Yiel
 from tilewright.dialects.upstream.arith import constant
 from tilewright.frozen import frozen
 from tilewright.passes.fold_identities import splat
-from tilewright.passes.memory_objects import orders
+from tilewright.passes.memory_objects import is_pure, orders
 from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.division import Division
 from tilewright.targets.cpu.machine import CpuMachine
@@ -147,8 +148,15 @@ def programs(c: FunctionContext) -> Idx:
 
 
 def lower_program(c: FunctionContext, body: Block) -> None:
-    """All ops of the kernel; those behind a divided contraction only where its result is there."""
-    ops = list(body.ops)
+    """All ops of the kernel; those behind a divided contraction only where its result is there. What packs alone read,
+    `tw_plan` has computed."""
+    planned: set[Operation] = set()
+    for op in reversed(body.ops):
+        users = {use.operation for result in op.results for use in result.uses}
+        told = not is_pure(op) or (len(op.operands) == 2 and may_fail(op, op.operands[1]))
+        if users and not told and all(isinstance(u, PackOp) or u in planned for u in users):
+            planned.add(op)
+    ops = [op for op in body.ops if op not in planned]
     behind = len(ops) if c.divided is None else ops.index(c.divided.op) + 1
     for op in ops[:behind]:
         c.lower_op(op)
