@@ -5,10 +5,11 @@ programs that run at the same time form a block of the grid that is nearly squar
 only are read by many of them.
 
 Falling: for programs whose work grows with their number along one axis, or falls. Sections of `GROUP` programs along
-the other axis, or of so many that the workgroups take `ROUNDS` rounds for one; in a section those with the most work
-come first, and the workgroups take them in turn, from the first workgroup to the last and back, so that all have nearly
-the same work after each section. What depends on the other axis only (the keys of a head) is that of one section at a
-time and stays in the L2 cache: sections are wide only where there is little of it for each.
+the other axis, or of so many that the workgroups take `ROUNDS` rounds for one, and of as many more as leave no narrower
+one at the end, for whose few long programs most workgroups would wait; in a section those with the most work come
+first, and the workgroups take them in turn, from the first workgroup to the last and back, so that all have nearly the
+same work after each section. What depends on the other axis only (the keys of a head) is that of one section at a time
+and stays in the L2 cache: sections are wide only where there is little of it for each.
 """
 
 from __future__ import annotations
@@ -95,17 +96,14 @@ def falling(
     long, short = at.word(programs[axis]), at.word(programs[1 - axis])
     workers, mine = at.word(worker.count), at.word(worker.number)
     section = at.word(one.args[0])
-    group = _section_width(at, long, workers)
+    group = _section_width(at, long, short, workers)
     z, in_plane = at.quotient_and_rest(section, at.rounded_up(short, group))
     start = at.times(in_plane, group)
     width = at.least(at.minus(short, start), group)
-    # Rounds so far, had all sections been whole: by their number this one begins in one direction or the other.
-    most = at.times(long, at.least(short, group))
-    rounds = at.rounded_up(most, workers)
-    before = at.times(section, rounds)
+    # Every other section is taken the other way round: who had more work in one has less in the next.
     whole, rest = at.quotient_and_rest(at.times(long, width), workers)
     back = at.minus(at.minus(workers, 1), mine)
-    end = at.select(at.odd(at.plus(before, whole)), back, mine)
+    end = at.select(at.odd(at.plus(section, whole)), back, mine)
     more = at.add(arith.CmpiOp(end, at.word(rest), "ult"))
     count = at.plus(whole, at.add(arith.ExtUIOp(more, i32)))
     none, by = at.index(0), at.index(1)
@@ -115,7 +113,7 @@ def falling(
     assert body.first_op is not None
     at = At(body.first_op)
     turn = at.word(body.args[0])
-    offset = at.select(at.odd(at.plus(before, turn)), back, mine)
+    offset = at.select(at.odd(at.plus(section, turn)), back, mine)
     down, along = at.quotient_and_rest(at.plus(at.times(turn, workers), offset), width)
     number = at.minus(at.minus(long, 1), down) if way > 0 else down
     ids = [at.number(v) for v in (number, at.plus(start, along), z)]
@@ -125,10 +123,12 @@ def falling(
 def sections(at: At, programs: list[SSAValue], worker: stage.WorkerOp, axis: int) -> Idx:
     """How many sections `falling` makes of all programs of a launch."""
     long, short = at.word(programs[axis]), at.word(programs[1 - axis])
-    group = _section_width(at, long, at.word(worker.count))
+    group = _section_width(at, long, short, at.word(worker.count))
     return at.times(at.rounded_up(short, group), at.word(programs[2]))
 
 
-def _section_width(at: At, long: SSAValue, workers: SSAValue) -> SSAValue:
-    """Programs of a section along the axis whose programs have equal work."""
-    return at.most(at.rounded_up(at.times(workers, ROUNDS), long), GROUP)
+def _section_width(at: At, long: SSAValue, short: SSAValue, workers: SSAValue) -> SSAValue:
+    """Programs of a section along the axis whose `short` programs have equal work."""
+    least = at.most(at.rounded_up(at.times(workers, ROUNDS), long), GROUP)
+    sections, _ = at.quotient_and_rest(at.most(short, 1), least)
+    return at.rounded_up(at.most(short, 1), at.most(sections, 1))
