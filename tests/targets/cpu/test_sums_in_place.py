@@ -12,6 +12,7 @@ import tilewright as tw
 from tests.arrays import error
 from tests.targets.cpu.test_thin import RUNNABLE
 from tilewright.targets.cpu.machine import STREAM_BYTES
+from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 
 
 @tw.kernel
@@ -72,6 +73,15 @@ def test_what_is_stored_as_it_is_has_one_address():
     pointers = [text.count("arith.select") for text in (direct, scaled, apart)]
     assert pointers[0] > max(pointers[1:])
     assert direct.count("math.fma") == scaled.count("math.fma") == apart.count("math.fma")
+
+
+@pytest.mark.parametrize("columns, again", [(32, False), (64, True)])
+def test_sums_of_several_blocks_are_read_again_in_an_array_along_rows_of_four_lines(columns, again):
+    """Beside narrower tiles other cores write the same lines."""
+    a, b, c = (np.zeros(s, np.float32) for s in ((16, 512), (512, 256), (16, 256)))
+    run = product.options(machine="avx512", target="cpu")
+    text = run.compile(a, b, c, BM=16, BN=columns, ACC=tw.f32, SCALE=1).ir["mach"]
+    assert (f"constant {BLOCK_BYTES} : index" in text) == again
 
 
 @pytest.mark.parametrize("start", [0, 1, 16])
