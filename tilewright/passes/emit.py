@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType
@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.folding import Folding, Kind, Made, below
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
@@ -95,6 +96,30 @@ class Before(Inserter, Folding):
 
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
         return self.add(kind(self.index(x), self.index(y)))
+
+    def nest(
+        self,
+        bounds: Iterable[tuple[Index, Index, Index]],
+        body: Callable[[Sequence[SSAValue], Sequence[SSAValue]], Made],
+        carried: Sequence[SSAValue] = (),
+    ) -> Sequence[SSAValue]:
+        """Loops, each (first, end, step), one in the other: what `body(counters, carried)` inserts is done in the
+        innermost, which carries on what it gives. What they carry at last."""
+        outer, loops, counters = self.op, list[scf.ForOp](), list[SSAValue]()
+        for low, high, step in [[self.index(n) for n in each] for each in bounds]:
+            end = scf.YieldOp()
+            end.location = outer.location
+            block = Block([end], arg_types=[low.type, *(value.type for value in carried)])
+            loops.append(scf.ForOp(low, high, step, list(carried), block))
+            self.insert(loops[-1])
+            counters.append(block.args[0])
+            carried, self.op = block.args[1:], end
+        given = body(counters, carried) or ()
+        for loop in reversed(loops):
+            terminator(loop.body.block).operands = given
+            given = loop.results
+        self.op = outer
+        return given
 
     def also(self, mask: SSAValue | None, hit: SSAValue) -> SSAValue:
         """Where both hold; a mask that is None holds everywhere."""

@@ -12,23 +12,20 @@ Requires: no scf.forall. Guarantees: iterations in order, and none of these ops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from xdsl.dialects import gpu, memref, scf, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     BoolAttr,
-    IndexType,
     MemRefType,
     VectorType,
 )
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import level_of
 
@@ -54,53 +51,31 @@ def _rewrite(kernels: gpu.ModuleOp, whole: bool) -> None:
                 pass
 
 
-def _nest(
-    at: Before,
-    lows: Sequence[Index],
-    highs: Sequence[Index],
-    steps: Sequence[Index],
-    start: Sequence[SSAValue] = (),
-) -> tuple[list[scf.ForOp], Before]:
-    """Loops that carry values, which the innermost yields as they are, and where that does."""
-    loops: list[scf.ForOp] = []
-    bounds = [[at.index(n) for n in numbers] for numbers in (lows, highs, steps)]
-    carried = list(start)
-    for low, high, step in zip(*bounds, strict=True):
-        block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-        loops.append(scf.ForOp(low, high, step, carried, block))
-        carried = list(block.args[1:])
-    for outer, inner in pairwise(loops):
-        inner.location = at.op.location
-        outer.body.block.add_ops([inner, scf.YieldOp(*inner.results)])
-    at.insert(loops[0])
-    end = scf.YieldOp(*carried)
-    end.location = at.op.location
-    loops[-1].body.block.add_op(end)
-    return loops, Before(end)
-
-
 def parallel_to_for(op: scf.ParallelOp) -> None:
     """Nested scf.for in place of an scf.parallel; what its iterations reduce is carried."""
-    loops, end = _nest(Before(op), op.lowerBound, op.upperBound, op.step, op.initVals)
-    reduce = op.body.block.last_op
-    assert isinstance(reduce, scf.ReduceOp)
-    carried = list(end.op.operands)
-    inside = InsertPoint.before(end.op)
-    operands, regions = list(reduce.args), list(reduce.reductions)
-    Rewriter.inline_block(op.body.block, inside, [loop.body.block.args[0] for loop in loops])
-    for n, (operand, region) in enumerate(zip(operands, regions, strict=True)):
-        given = terminator(region.block)
-        Rewriter.inline_block(region.block, inside, [carried[n], operand])
-        end.op.operands[n] = given.operands[0]
-        Rewriter.erase_op(given)
-    Rewriter.erase_op(reduce)
-    Before(op).replace(*loops[0].results)
+    at = Before(op)
+
+    def body(counters: Sequence[SSAValue], carried: Sequence[SSAValue]) -> list[SSAValue]:
+        inside, reduce = InsertPoint.before(at.op), terminator(op.body.block)
+        operands, regions = list(reduce.operands), list(reduce.regions)
+        Rewriter.inline_block(op.body.block, inside, counters)
+        found: list[SSAValue] = []
+        for before, operand, region in zip(carried, operands, regions, strict=True):
+            given = terminator(region.block)
+            Rewriter.inline_block(region.block, inside, [before, operand])
+            found.append(given.operands[0])
+            Rewriter.erase_op(given)
+        Rewriter.erase_op(reduce)
+        return found
+
+    bounds = zip(op.lowerBound, op.upperBound, op.step, strict=True)
+    at.replace(*at.nest(bounds, body, op.initVals))
 
 
 def _copy(op: memref.CopyOp, whole: bool) -> None:
     at, (source, target) = Before(op), (op.source, op.destination)
     assert isinstance(source.type, MemRefType) and isinstance(target.type, MemRefType)
-    shapes = source.type.get_shape(), target.type.get_shape()
+    shapes, element = (source.type.get_shape(), target.type.get_shape()), source.type.element_type
     extents = [max(pair) for pair in zip(*shapes, strict=True)]
     rank = len(extents)
     most = BLOCKS[min(rank, 2)] if whole else ()
@@ -108,23 +83,22 @@ def _copy(op: memref.CopyOp, whole: bool) -> None:
         limit if n < 0 else min(n, limit)
         for n, limit in zip(extents[rank - len(most) :], most)  # noqa: B905
     ]
-    place: list[SSAValue] = []
-    if extents:
-        sizes = [
-            at.add(memref.DimOp(source, at.index(dim))) if n < 0 else n
-            for dim, n in enumerate(extents)
-        ]
-        loops, at = _nest(at, [0] * rank, sizes, block)
-        place = [loop.body.block.args[0] for loop in loops]
-    if not most:
-        value = at.add(memref.LoadOp.get(source, place))
-        at.insert(memref.StoreOp.get(value, target, place))
-    else:
+    sizes = [
+        at.add(memref.DimOp(source, at.index(dim))) if n < 0 else n for dim, n in enumerate(extents)
+    ]
+
+    def body(place: Sequence[SSAValue], _: Sequence[SSAValue]) -> None:
+        if not most:
+            value = at.add(memref.LoadOp.get(source, place))
+            at.insert(memref.StoreOp.get(value, target, place))
+            return
         fits = [n >= 0 and n % size == 0 for n, size in zip(extents, block, strict=True)]
         within = ArrayAttr(BoolAttr.from_bool(fit) for fit in fits[-len(most) :])
-        kind = VectorType(source.type.element_type, block[-len(most) :])
+        kind = VectorType(element, block[-len(most) :])
         order = AffineMapAttr(AffineMap.minor_identity(rank, len(most)))
-        padding = at.constant(kind.element_type, 0)
+        padding = at.constant(element, 0)
         value = at.add(vector.TransferReadOp(source, place, padding, kind, within, order))
         at.insert(vector.TransferWriteOp(value, target, place, within, permutation_map=order))
+
+    at.nest(((0, size, step) for size, step in zip(sizes, block, strict=True)), body)
     Rewriter.erase_op(op)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     VectorType,
 )
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineExpr
 
 from tilewright.diagnostics import unsupported
@@ -128,20 +128,15 @@ class TileWriter:
         if isinstance(loop.extent, int) and loop.extent <= step:
             self.offsets[loop] = 0
             return body(carried)
-        at = self.at
-        low, high, by = at.index(0), at.index(self.size(loop.extent)), at.index(step)
-        block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-        end = scf.YieldOp()
-        end.location = at.op.location
-        block.add_op(end)
-        self.at, self.offsets[loop] = Before(end), block.args[0]
-        self._known.append({})
-        end.operands = body(block.args[1:])
-        self._known.pop()
-        self.at = at
-        made = scf.ForOp(low, high, by, list(carried), Region(block))
-        at.insert(made)
-        return made.results
+
+        def inside(counters: Sequence[SSAValue], more: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            (self.offsets[loop],) = counters
+            self._known.append({})
+            found = body(more)
+            self._known.pop()
+            return found
+
+        return self.at.nest([(0, self.size(loop.extent), step)], inside, carried)
 
     def loops(
         self,

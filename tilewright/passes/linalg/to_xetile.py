@@ -27,7 +27,6 @@ from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
-    IndexType,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
@@ -343,20 +342,17 @@ def _done_here(function: func.FuncOp | gpu.FuncOp, kernel: StructuredKernel, nod
     _say_apart(function, node)
     before = Before(node.op)
     operands, grid = _arguments(before, kernel)
-    zero, one = before.index(0), before.index(1)
     copies: dict[SSAValue, SSAValue] = {}
     copies.update(zip(kernel.function.body.block.args, operands, strict=True))
-    numbers: list[SSAValue] = []
-    for end in grid:
-        body = Block([scf.YieldOp()], arg_types=[IndexType()])
-        before.insert(scf.ForOp(zero, end, one, [], body))
-        numbers.append(body.args[0])
-        before = Before(body.ops.last)  # pyright: ignore
-    for op in list(kernel.function.body.block.ops)[:-1]:
-        if isinstance(op, gpu.BlockIdOp):
-            copies[op.result] = numbers["xyz".index(op.dimension.data)]
-        else:
-            before.insert(op.clone(copies))
+
+    def program(numbers: Sequence[SSAValue], _: Sequence[SSAValue]) -> None:
+        for op in list(kernel.function.body.block.ops)[:-1]:
+            if isinstance(op, gpu.BlockIdOp):
+                copies[op.result] = numbers["xyz".index(op.dimension.data)]
+            else:
+                before.insert(op.clone(copies))
+
+    before.nest(((0, end, 1) for end in grid), program)
 
 
 def _say_apart(function: func.FuncOp | gpu.FuncOp, node: Node) -> None:

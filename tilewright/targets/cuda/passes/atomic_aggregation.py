@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, VectorType, f32, i32, i64
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType, f32, i32, i64
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
@@ -132,15 +132,15 @@ def _hand_on(
     """Adds the sums of this workgroup to the array."""
     element, shape = op.tile_type.element_type, (1, STEP)
 
-    def there() -> None:
-        end = scf.YieldOp()
-        body = Block([end], arg_types=[IndexType()])
-        at.insert(scf.ForOp(at.index(0), count, at.index(STEP), [], Region(body)))
-        each, first = Before(end), body.args[0]
-        found = each.add(xetile.LoadTileOp(_init(each, sums, shape, element, first)))
-        places = each.coordinates(first, shape, 1)
+    def step(counters: Sequence[SSAValue], _: Sequence[SSAValue]) -> None:
+        (first,) = counters
+        found = at.add(xetile.LoadTileOp(_init(at, sums, shape, element, first)))
+        places = at.coordinates(first, shape, 1)
         kind = xetile.TileType(shape, element, xetile.TileAttr(scattered=True))
-        tile = each.add(xetile.InitTileOp(array, kind, offset_vector=places))
-        each.insert(xetile.AtomicRmwOp(op.kind, found, tile))
+        tile = at.add(xetile.InitTileOp(array, kind, offset_vector=places))
+        at.insert(xetile.AtomicRmwOp(op.kind, found, tile))
+
+    def there() -> None:
+        at.nest([(0, count, STEP)], step)
 
     at.choose(fits, [], there, lambda: None)
