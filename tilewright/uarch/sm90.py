@@ -100,20 +100,22 @@ def product_rates(device: str) -> Mapping[str, float]:
 
 KERNEL_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
-        "product_flops": 6.65e12,
+        "product_flops": 5.8e12,
         "elementwise_bytes": 7.4e11,
-        "memory_bytes": 6e10,
-        "op_seconds": 2.6e-9,
-        "program_seconds": 1.46e-6,
-        "launch_seconds": 2.74e-6,
+        "memory_bytes": 5.88e10,
+        "op_seconds": 4.27e-9,
+        "program_seconds": 7.75e-7,
+        "launch_seconds": 2.88e-6,
         "wait_seconds": 0.0,
+        "cache_bytes": 4 * REGISTER_FILE,
     }
 )
-BY_WARPGROUPS: Final[Mapping[int, float]] = MappingProxyType({1: 1.1, 2: 1.0, 3: 0.94})
+BY_WARPGROUPS: Final[Mapping[int, float]] = MappingProxyType({1: 1.178, 2: 1.0, 3: 0.895})
 """`Rates` of kernels whose products warpgroups do, with arithmetic between them, and how many times as long the same
-takes with so many warpgroups: fitted to 500 launches of 29 shapes of attention, where the tiling chosen by them runs at
-0.99 of the best one's speed, at worst 0.91 (H200, 2026-11-23). Loads come from L2, for the programs of a head share
-them."""
+takes with so many warpgroups: fitted to 437 launches of 23 shapes of attention, less what uneven shares of the longest
+programs took of them since; the tiling chosen by them runs at 0.994 of the best one's speed, at worst 0.965, and of
+shapes that a fit did not see at 0.993 and 0.965 (H200, 2026-11-30). Loads come from L2, for the programs of a head
+share them. Values lie in registers, be there one warpgroup or three."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 
