@@ -150,6 +150,8 @@ class PanelRates:
     """Copies of B where its rows run along columns."""
     pack_runs: float
     """Where they run along k."""
+    pack_groups: float
+    """Where they run along k, for tiles, in groups of it."""
     pack_short_runs: float
     """The same for panels that the first cache holds."""
     pack_rows: float
@@ -192,7 +194,7 @@ class PanelRates:
 
 PANEL_RATES: Final = PanelRates(
     hertz=2.4e9, tiles=0.35, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=1.65e10, late=0.45,
-    in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10,
+    in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_groups=7e9, pack_short_runs=2.6e10, pack_rows=4.96e10,
     pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
     far_sums=1.4e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1.8e10, meeting=1.6e-5,
     uneven=0.22, far_tile_sums=2.4e10, parted=1.2e10,
@@ -210,8 +212,8 @@ by the tilings that it chooses they run 1.16 times as fast (2026-11-28).
 on 16 threads of two hosts, 28 on one and two threads, judged on 31 more (2026-11-28).
 `shared_writes` became 1.8e10 (1.2e10) with 121 products on 16 threads of five hosts in view, and was judged on 14 that
 are chosen otherwise so (2026-11-29).
-`parted` was set by hand with half of 249 products on 16 threads and on one in view, and judged on the others
-(2026-11-30).
+`parted` and `pack_groups` were set by hand with half of 249 products on 16 threads and on one in view, and judged on
+the others (2026-11-30).
 Other machines are taken to be alike in proportion."""
 
 

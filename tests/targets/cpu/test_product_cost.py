@@ -160,7 +160,7 @@ def test_rows_beside_more_columns_than_tiles_take_at_once_are_read_for_each_turn
     """A's, which 16 threads read where they lie beside up to 128 columns: 64 of these are one turn of four tiles, 96
     two of three tiles, 128 two of four, the second from the second cache. Where a loop repeats the product, blocks of k
     are short: 96 are three of two tiles, 128 four, and the next turn is no faster."""
-    fast = {"stream": 1e12, "memory": 1e12, "pack_runs": 1e15, "panels": 1e15}
+    fast = {"stream": 1e12, "memory": 1e12, "pack_groups": 1e15, "panels": 1e15}
     costs = PanelCosts(machine("amx"), 16, replace(PANEL_RATES, **fast))
 
     def copies(n: int) -> float:

@@ -236,7 +236,9 @@ class PanelCosts:
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
         if swapped and p.a.along_k:  # in groups, as the other side is otherwise
             pack_a = rates.pack_runs
-        pack_b = rates.pack_runs if p.b.along_k else rates.pack_lines
+        pack_b = rates.pack_lines
+        if p.b.along_k:
+            pack_b = rates.pack_groups if kernel.tiles else rates.pack_runs
         for side, other, name, in_place, packed in (
             (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
             (p.b, p.a, p.types[1], swapped, pack_b),
