@@ -43,11 +43,11 @@ def product_tile(
         found = get_target(compiled.target).product_tile(shape, types, along_k, compiled)
         bm, bn = found or (min(256, max(32, 1 << (x - 1).bit_length())) for x in (m, n))
         return {"BM": bm, "BN": bn}
+    if _planned(asked or kind, types[0]):
+        return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
-    if _has_warpgroups(asked or kind):
-        return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
 
@@ -77,15 +77,14 @@ def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, Any]:
     arg = describe(q)
     if not arg.on_device:
         return {"BM": min(ATTENTION_ROWS, 1 << (q.shape[-2] - 1).bit_length())}
+    if _planned(target or arg.device.partition(":")[0], arg.dtype):
+        return {"BM": tw.auto, "BN": tw.auto}
     if arg.dtype.itemsize > 2:
         return {"BM": 64, "BN": 64}
-    if _has_warpgroups(target or arg.device.partition(":")[0]):
-        return {"BM": tw.auto, "BN": tw.auto}
     return {"BM": 128, "BN": 64 if d > 128 else 128}
 
 
 @cache
-def _has_warpgroups(target: str) -> bool:
-    """Does the machine of a target ("cuda": the one at hand) multiply by several subgroups together?"""
-    machine = get_target(target).machine(CompileOptions(target=target))
-    return machine is not None and any(each.subgroups > 1 for each in machine.matrix)
+def _planned(target: str, element: DType) -> bool:
+    """Does a target's planner ("cuda": that of the machine at hand) know tiles of products of such elements?"""
+    return get_target(target).tiles_products(element, element, CompileOptions(target=target))
