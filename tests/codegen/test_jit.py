@@ -11,8 +11,8 @@ from tests.codegen.harness import LEVELS, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.jit import compile_assembly, compile_object, toolchain_version
-from tilewright.codegen.loading import LoadedObject, load
-from tilewright.codegen.printer import emit_parts
+from tilewright.codegen.loading import Ahead, LoadedObject, load
+from tilewright.codegen.printer import Printer, emit_early, emit_parts
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 from tilewright.diagnostics import CompileError
 
@@ -58,6 +58,20 @@ def test_functions_that_modules_have_in_common_are_parts_with_the_same_text() ->
     assert made[0][1][1] != made[1][1][1]
     text, parts = emit_parts(module(PLAIN), TARGET)
     assert parts == [text]
+
+
+def test_functions_printed_early_are_parts_as_others_are() -> None:
+    again, printer = module(IN_PARTS.format(op="addi")), Printer(TARGET)
+    common = emit_early(next(iter(again.body.block.ops)), printer)
+    text, parts = emit_parts(again, TARGET, printer)
+    assert (text, parts) == emit_parts(module(IN_PARTS.format(op="addi")), TARGET)
+    assert common == parts[0]
+    ahead = Ahead(TARGET)
+    ahead.begin(parts[0])
+    assert ahead.get(parts[0]) == compile_object(parts[0], TARGET)
+    ahead.begin("this is no text of LLVM's")
+    with pytest.raises(CompileError):
+        ahead.get("this is no text of LLVM's")
 
 
 def test_an_object_is_bytes_that_load_anywhere() -> None:

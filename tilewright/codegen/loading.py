@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from collections.abc import Mapping
-from functools import lru_cache
+from contextlib import suppress
+from contextvars import copy_context
+from functools import lru_cache, partial
 from typing import Any
 
 from tilewright import cache as disk
@@ -107,3 +110,25 @@ def kept_object(text: str, target: LLVMTarget) -> bytes:
         return {"object": compile_object(text, target)}
 
     return disk.kept((text, target.key()), make)["object"]
+
+
+class Ahead:
+    """Objects of texts, each made on a thread of its own: LLVM lets Python run meanwhile."""
+
+    def __init__(self, target: LLVMTarget):
+        self._target = target
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, text: str) -> None:
+        made = partial(copy_context().run, self._make, text)
+        self._threads.append(threading.Thread(target=made, name="tilewright-objects"))
+        self._threads[-1].start()
+
+    def _make(self, text: str) -> None:
+        with suppress(Exception):  # whoever needs it is told
+            kept_object(text, self._target)
+
+    def get(self, text: str) -> bytes:
+        for thread in self._threads:
+            thread.join()
+        return kept_object(text, self._target)

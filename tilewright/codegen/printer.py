@@ -356,27 +356,44 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     return emit_parts(module, target)[0]
 
 
-def emit_parts(module: ModuleOp, target: LLVMTarget) -> tuple[str, list[str]]:
+def emit_parts(
+    module: ModuleOp, target: LLVMTarget, printer: Printer | None = None
+) -> tuple[str, list[str]]:
     """LLVM IR text of a last-stage module; and the same in parts: functions that other modules have, too
-    (`mach.common`), one by one, then the rest.
+    (`mach.common`), one by one, then the rest. `printer`: what has printed some of its functions (`emit_early`).
 
     Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
     ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
     `module`, vectors in memrefs rows at addresses. Raises UnsupportedError naming the op for anything else.
     """
-    for op in list(module.walk()):
-        if op.name in LOADS or op.name in STORES:
-            expand_vector_memory(op, target)
-        elif type(op) in ATOMICS:
-            expand_atomic(op, target)
-    printer = Printer(target)
-    for op in module.body.block.ops:
-        name = attribute(op, "sym_name")
+    printer = Printer(target) if printer is None else printer
+    names = {op: attribute(op, "sym_name") for op in module.body.block.ops}
+    for op, name in names.items():
         if op.name == "func.func" and op.regions[0].first_block is None:
             assert isinstance(name, StringAttr)
             printer.externals.add(name.data)
-    for op in module.body.block.ops:
+    printed = {*printer.defined}
+    left = [op for op, n in names.items() if not isinstance(n, StringAttr) or n.data not in printed]
+    for op in left:
+        _expand_memory(op, target)
+    for op in left:
         printer.op(op)
     text, own = printer.text(), [f for f in printer.functions if f not in printer.common]
     common = [printer.text([each]) for each in printer.common]
     return text, [*common, printer.text(own)] if common else [text]
+
+
+def emit_early(function: Operation, printer: Printer) -> str | None:
+    """Prints a function of a module that is still being made; its part, where other modules have it, too."""
+    _expand_memory(function, printer.target)
+    printer.op(function)
+    text = printer.functions[-1]
+    return printer.text([text]) if text in printer.common else None
+
+
+def _expand_memory(top: Operation, target: LLVMTarget) -> None:
+    for op in list(top.walk()):
+        if op.name in LOADS or op.name in STORES:
+            expand_vector_memory(op, target)
+        elif type(op) in ATOMICS:
+            expand_atomic(op, target)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen.jit import compile_object
-from tilewright.codegen.loading import kept_object
-from tilewright.codegen.printer import emit_parts
+from tilewright.codegen.loading import Ahead
+from tilewright.codegen.printer import Printer, emit_early, emit_parts
 from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.passes.observer import Observer
 from tilewright.passes.program_numbers import ProgramNumbers
@@ -28,9 +29,16 @@ def build(
     tile, kernel = largest_tile(module), kernel_of(module)
     numbers = ProgramNumbers(kernel) if level_of(kernel) == "workgroup" else None
     numbered = numbers.arguments if numbers is not None and numbers.cuts else None
-    lowered = run_pipeline(module, m, options, remarks, observe=observe)
-    text, (*common, own) = emit_parts(lowered.module, m.target)
-    made = [*(kept_object(part, m.target) for part in common), compile_object(own, m.target)]
+    printer, ahead = Printer(m.target), Ahead(m.target)
+
+    def early(function: func.FuncOp) -> None:
+        part = emit_early(function, printer)
+        if part is not None:
+            ahead.begin(part)
+
+    lowered = run_pipeline(module, m, options, remarks, observe=observe, early=early)
+    text, (*common, own) = emit_parts(lowered.module, m.target, printer)
+    made = [*map(ahead.get, common), compile_object(own, m.target)]
     block = lowered.block
     kinds = argument_kinds(lowered.types)
     meta = {

@@ -8,7 +8,7 @@ tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -131,16 +131,17 @@ def lower_kernel(
     divide: bool = True,
     add_up: bool = True,
     subgroups: int = 1,
+    early: Callable[[func.FuncOp], object] = lambda _: None,
 ) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `overlap`: levels of rows in
     succession run together. `divide`: sum long products over parts of k. `add_up`: what atomics add, in threads' memory
-    first. `subgroups`: a launch runs that many workgroups for each that it was asked for (see `workgroup_form`).
+    first. `subgroups`: a launch runs so many workgroups for each that it is told (see `workgroup_form`). `early`: is
+    given what comes before the workgroups, which take longest.
     """
     body = kernel.body.block
-    types = [a.type for a in body.args]
-    packs = [op for op in body.ops if isinstance(op, PackOp)]
+    types, packs = [a.type for a in body.args], [op for op in body.ops if isinstance(op, PackOp)]
     sums = sums_of(kernel) if add_up else []
     block = argument_block(types, len(packs), len(sums))
     functions: list[func.FuncOp] = []
@@ -154,6 +155,8 @@ def lower_kernel(
     plan.b.op(func.ReturnOp())
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         functions += [emit_pack_function(i, build, op), emit_pack_task(i, build, op, x)]
+    for each in functions:
+        early(each)
     main = build(task_function("tw_workgroup"), body.ops).begun()
     main.b.prefetches = prefetch
     main.overlap = overlap

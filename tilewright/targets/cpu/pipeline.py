@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
@@ -107,6 +107,8 @@ class CpuUnit(Unit[CpuMachine]):
 
     lowered: LoweredLaunch | None = None
     """The last stage, and what a launch must know of it."""
+    early: Callable[[func.FuncOp], object] = lambda _: None
+    """Is given functions of the last stage that are done, while others are being made."""
 
     def runs(self, name: str) -> bool:
         _, _, feature = name.partition("cpu-")
@@ -139,6 +141,7 @@ def _lower(unit: CpuUnit) -> None:
         divide=unit.on("k-division"),
         add_up=unit.on("atomic-aggregation"),
         subgroups=programs_of(unit.kernel),
+        early=unit.early,
     )
     unit.lowered.merged = merged_of(unit.kernel)
     unit.module = unit.lowered.module
@@ -199,14 +202,16 @@ def run_pipeline(
     remarks: list[str],
     stage: Observer = ignore,
     observe: Observer = ignore,
+    early: Callable[[func.FuncOp], object] = lambda _: None,
 ) -> LoweredLaunch:
     """From XeTile at workgroup level to the last stage.
 
-    `stage` sees the module at every stage, `observe` after every pass, by its name.
+    `stage` sees the module at every stage, `observe` after every pass, by its name, `early` functions of the last
+    stage.
     """
     PIPELINE.check(options.disable, options.target)
     check_sizes(module, m.architecture.machine)
-    unit = CpuUnit(module, m, options.disable, remarks)
+    unit = CpuUnit(module, m, options.disable, remarks, early=early)
     begin(unit, options, stage, observe, owners="a workgroup is one thread on the cpu")
     note_strides(unit.kernel, remarks)
     run(PASSES[len(BEGIN) :], unit, observe, stage)
