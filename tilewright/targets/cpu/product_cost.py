@@ -218,7 +218,8 @@ class PanelCosts:
             again = more * blocks * p.b.mean / kernel.wide
             found.append(("copies", again / rates.far_panels, True))
         tile = 4 * p.a.tile * p.b.tile
-        beyond = max(0.0, 1 - BLOCK_BYTES / (sums + block + (tile if kernel.tiles else 0)))
+        stored = p.a.mean * p.b.mean * result_bytes(p.types) if kernel.tiles else 0
+        beyond = max(0.0, 1 - BLOCK_BYTES / (tile + block + stored))
         far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
         added = (1 - beyond) / rates.sums + beyond / far_sums
         beside = p.a.mean * rates.row
