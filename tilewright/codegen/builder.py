@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     FloatAttr,
     IntegerAttr,
+    StringAttr,
     UnitAttr,
     VectorType,
     i1,
@@ -408,15 +409,16 @@ def function(
     *,
     results: Sequence[Attribute] = (),
     once: bool = False,
-    common: bool = False,
+    common: str | None = None,
 ) -> tuple[func.FuncOp, Builder]:
     """An empty function and a builder at its start. `once` in a launch or task: it is compiled fast, not to be fast;
-    `common`: once for all modules in which it is the same."""
+    `common`: once, with others under that name, for all modules in which they are the same."""
     block = Block(arg_types=arguments)
     op = func.FuncOp(name, (list(arguments), list(results)), Region(block))
-    for word, said in (("once", once), ("common", common)):
-        if said:
-            op.attributes[f"mach.{word}"] = UnitAttr()
+    if once:
+        op.attributes["mach.once"] = UnitAttr()
+    if common is not None:
+        op.attributes["mach.common"] = StringAttr(common)
     return op, Builder(block)
 
 

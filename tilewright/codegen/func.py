@@ -2,7 +2,7 @@
 
 Several results return as a struct of registers. An external function takes memrefs as MLIR's C
 functions do. `mach.kernel` on a function gives it the target's kernel convention; `mach.once` has it
-compiled fast, not to be fast; one that is `mach.common` other modules are likely to have, too.
+compiled fast, not to be fast; those that are `mach.common` under one name other modules are likely to have, too.
 """
 
 from __future__ import annotations
@@ -99,9 +99,11 @@ def print_function(p: Printer, op: Operation) -> None:
     signature = f"{head} {symbol(name)}({', '.join(parameters)}) #0{words}{metadata} {{"
     text = "\n".join([signature, "entry:", *p.entry, *p.lines, "}\n"])
     p.functions.append(text)
-    if "mach.common" in op.attributes:
+    if isinstance(group := op.attributes.get("mach.common"), StringAttr):
         types = ", ".join(parameter.rpartition(" ")[0] for parameter in parameters)
-        p.common[text] = f"declare{head.removeprefix('define')} {symbol(name)}({types})"
+        p.common.setdefault(group.data, {})[text] = (
+            f"declare{head.removeprefix('define')} {symbol(name)}({types})"
+        )
 
 
 def _int_node(attr: Attribute) -> str:

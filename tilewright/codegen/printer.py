@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
@@ -93,8 +94,8 @@ class Printer:
         self.externals: set[str] = set()
         """Functions that the module declares without a body."""
         self.functions: list[str] = []
-        self.common: dict[str, str] = {}
-        """Of those functions that other modules have, too, the declarations."""
+        self.common: dict[str, dict[str, str]] = {}
+        """Functions that other modules have, too, by the name of their part, with their declarations."""
         self.metadata: list[str] = []
         self._named_metadata: dict[str, int] = {}
         self._layouts: dict[Attribute, RegisterLayout] = {}
@@ -335,7 +336,8 @@ class Printer:
         metadata = self.metadata
         if functions is not None:
             used = {*_NAMES.findall("".join(functions))}
-            head += [t for f, t in self.common.items() if f not in functions]
+            others = (group.items() for group in self.common.values())
+            head += [t for f, t in chain(*others) if f not in functions]
             head, metadata = (
                 [t for t in each if not used.isdisjoint(_NAMES.findall(t)[:1])]
                 for each in (head, metadata)
@@ -360,7 +362,7 @@ def emit_parts(
     module: ModuleOp, target: LLVMTarget, printer: Printer | None = None
 ) -> tuple[str, list[str]]:
     """LLVM IR text of a last-stage module; and the same in parts: functions that other modules have, too
-    (`mach.common`), one by one, then the rest. `printer`: what has printed some of its functions (`emit_early`).
+    (`mach.common`), then the rest. `printer`: what has printed some of its functions (`emit_early`).
 
     Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
     ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
@@ -378,17 +380,18 @@ def emit_parts(
         _expand_memory(op, target)
     for op in left:
         printer.op(op)
-    text, own = printer.text(), [f for f in printer.functions if f not in printer.common]
-    common = [printer.text([each]) for each in printer.common]
-    return text, [*common, printer.text(own)] if common else [text]
+    common = [*printer.common.values()]
+    own = [f for f in printer.functions if not any(f in group for group in common)]
+    text = printer.text()
+    return text, [*map(printer.text, map(list, common)), printer.text(own)] if common else [text]
 
 
-def emit_early(function: Operation, printer: Printer) -> str | None:
-    """Prints a function of a module that is still being made; its part, where other modules have it, too."""
-    _expand_memory(function, printer.target)
-    printer.op(function)
-    text = printer.functions[-1]
-    return printer.text([text]) if text in printer.common else None
+def emit_early(part: Sequence[Operation], printer: Printer) -> str:
+    """Prints functions of a module that is still being made; the text of the part that they are."""
+    for function in part:
+        _expand_memory(function, printer.target)
+        printer.op(function)
+    return printer.text(printer.functions[-len(part) :])
 
 
 def _expand_memory(top: Operation, target: LLVMTarget) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,10 +32,8 @@ def build(
     numbered = numbers.arguments if numbers is not None and numbers.cuts else None
     printer, ahead = Printer(m.target), Ahead(m.target)
 
-    def early(function: func.FuncOp) -> None:
-        part = emit_early(function, printer)
-        if part is not None:
-            ahead.begin(part)
+    def early(part: Sequence[func.FuncOp]) -> None:
+        ahead.begin(emit_early(part, printer))
 
     lowered = run_pipeline(module, m, options, remarks, observe=observe, early=early)
     text, (*common, own) = emit_parts(lowered.module, m.target, printer)

@@ -131,14 +131,14 @@ def lower_kernel(
     divide: bool = True,
     add_up: bool = True,
     subgroups: int = 1,
-    early: Callable[[func.FuncOp], object] = lambda _: None,
+    early: Callable[[Sequence[func.FuncOp]], object] = lambda _: None,
 ) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `overlap`: levels of rows in
     succession run together. `divide`: sum long products over parts of k. `add_up`: what atomics add, in threads' memory
     first. `subgroups`: a launch runs so many workgroups for each that it is told (see `workgroup_form`). `early`: is
-    given what comes before the workgroups, which take longest.
+    given the parts that other kernels have in common with it, before the rest is made.
     """
     body = kernel.body.block
     types, packs = [a.type for a in body.args], [op for op in body.ops if isinstance(op, PackOp)]
@@ -155,8 +155,7 @@ def lower_kernel(
     plan.b.op(func.ReturnOp())
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         functions += [emit_pack_function(i, build, op), emit_pack_task(i, build, op, x)]
-    for each in functions:
-        early(each)
+        early(functions[-2:])
     main = build(task_function("tw_workgroup"), body.ops).begun()
     main.b.prefetches = prefetch
     main.overlap = overlap

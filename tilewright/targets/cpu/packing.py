@@ -201,14 +201,17 @@ def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
     return k == 1 and x != 1
 
 
-def task_function(name: str, once: bool = False) -> tuple[func.FuncOp, Builder]:
+def task_function(
+    name: str, *, once: bool = False, common: str | None = None
+) -> tuple[func.FuncOp, Builder]:
     """An empty function `(ptr block, task, thread)`, as the threads of the pool call it."""
-    return function(name, [mach.ptr, index, index], once=once)
+    return function(name, [mach.ptr, index, index], once=once, common=common)
 
 
 def emit_pack_task(i: int, build: Build, op: PackOp, x: Idx) -> func.FuncOp:
     """The task function of the `i`-th pack: some panels, for some block of k."""
-    c = build(task_function(pack_function(i), once=True), [op]).begun()
+    name = pack_function(i)
+    c = build(task_function(name, once=True, common=name), [op]).begun()
     b = c.b
     array = packed_array(c, op, i, x)
     _, groups, k_blocks = tasks_of(b, array)
@@ -277,7 +280,7 @@ def emit_pack_function(i: int, build: Build, op: PackOp) -> func.FuncOp:
     The first goes to the address `to`, the others follow `panel_bytes` apart. `offset`: elements from the start of the
     array to the batch entry's.
     """
-    c = build(function(panels_function(i), PACK_ARGUMENTS, common=True), [op])
+    c = build(function(panels_function(i), PACK_ARGUMENTS, common=pack_function(i)), [op])
     b, e, m = c.b, c.e, c.m
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}

@@ -107,8 +107,8 @@ class CpuUnit(Unit[CpuMachine]):
 
     lowered: LoweredLaunch | None = None
     """The last stage, and what a launch must know of it."""
-    early: Callable[[func.FuncOp], object] = lambda _: None
-    """Is given functions of the last stage that are done, while others are being made."""
+    early: Callable[[Sequence[func.FuncOp]], object] = lambda _: None
+    """Is given parts of the last stage that are done, while others are being made."""
 
     def runs(self, name: str) -> bool:
         _, _, feature = name.partition("cpu-")
@@ -202,12 +202,11 @@ def run_pipeline(
     remarks: list[str],
     stage: Observer = ignore,
     observe: Observer = ignore,
-    early: Callable[[func.FuncOp], object] = lambda _: None,
+    early: Callable[[Sequence[func.FuncOp]], object] = lambda _: None,
 ) -> LoweredLaunch:
     """From XeTile at workgroup level to the last stage.
 
-    `stage` sees the module at every stage, `observe` after every pass, by its name, `early` functions of the last
-    stage.
+    `stage` sees the module at every stage, `observe` after every pass, by its name, `early` parts of the last stage.
     """
     PIPELINE.check(options.disable, options.target)
     check_sizes(module, m.architecture.machine)
