@@ -33,6 +33,12 @@ Siblings: TypeAlias = tuple[str, str, str, str]
 """Two Tasks, what they do, and the Buffer that they do it to."""
 
 
+WORTH = 0.9
+"""One kernel more has to take this part of the time: what a host takes to launch it is no part of estimates."""
+ALIKE = 0.01
+"""Estimates that differ by this part say nothing: of forms so near one another the one with fewer arrays is taken."""
+
+
 @dataclass
 class Kernel:
     """Tasks that run as one kernel."""
@@ -108,7 +114,7 @@ def fused(
         found = distribute(plain, held)
         made = Fusion(found.graph, rates, known)
         made.run(fuse)
-        if best is None or made.seconds < best.seconds:
+        if best is None or made.seconds < best.seconds * (1 + ALIKE):
             best = made
         kernels = {name: i for i, group in enumerate(made.partition.groups) for name in group}
         apart = {
@@ -227,7 +233,7 @@ class Fusion:
                 self.try_fuse(parts, (name, other, do, what))
 
     def hand_over(self, group: Group) -> None:
-        """Gives what stands before a product to the kernels that it comes from, if that is faster.
+        """Gives what stands before a product to the kernels that it comes from, or one of its own, if that is faster.
 
         What several products make is better put together at their end than at the start of the next.
         """
@@ -239,13 +245,15 @@ class Fusion:
         sources = {s for n in before for s in self.sources[n]} - group
         of = self.partition.of
         makers = list(dict.fromkeys(of[s] for s in self.in_order(sources & of.keys())))
-        if not before or len(before) == len(group) or not makers:
+        if not before or len(before) == len(group):
             return
         given, left = Group(before.union(*makers)), group - before
         found = [self.kernel(g) for g in (given, left)]
         old = [self.kernel(g) for g in (group, *makers)]
         time = sum(k.cost.seconds if isinstance(k, Kernel) else inf for k in found)
-        if time < sum(k.cost.seconds for k in old if isinstance(k, Kernel)):
+        if time < sum(k.cost.seconds for k in old if isinstance(k, Kernel)) * (
+            1 if makers else WORTH
+        ):
             others = [g for g in self.partition.groups if g != group and g not in makers]
             after = Partition(self.sources, [*others, given, left])
             self.partition = self.partition if after.is_cyclic else after
