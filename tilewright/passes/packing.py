@@ -73,6 +73,10 @@ class Panels:
     """Integers are stored with their top bit flipped."""
     pitch: int = 0
     """Panels begin anew at every multiple of it; 0: they follow one another."""
+    aligned: bool = False
+    """Blocks of k are those of the other operand: elsewhere than at their multiples panels hold all k."""
+    lies: bool = False
+    """It is read where it is: panels serve what is left over, and who keeps them."""
 
 
 PanelsOf = Callable[[SSAValue, SSAValue, Attribute], tuple[Panels | None, Panels | None]]
@@ -146,6 +150,8 @@ class PackingRewriter:
             wanted = replace(wanted, pitch=access.tile_type.get_shape()[1 - k_axis])
         if any(c % (wanted.pitch or 1) for c in x.terms.values()) or not x.is_nonnegative:
             return f"its tiles start neither at multiples of {wanted.lanes} nor of their own size"
+        if wanted.aligned and any(c % wanted.depth for c in k.terms.values()):
+            wanted = replace(wanted, depth=0)
         if any(c % wanted.align for c in k.terms.values()) or not k.is_nonnegative:
             return f"its ranges of k do not start at multiples of {wanted.align}"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
@@ -191,7 +197,8 @@ class PackingRewriter:
         )
         key = (access.base, wanted, k_axis, signature, constants)
         x_dim = len(access.offsets) - 1 - k_axis
-        bound, reads = self.bound(access, x_dim), self.times_read(access, x_dim)
+        bound = self.bound(access, x_dim)
+        reads = Expr.of(0) if wanted.lies else self.times_read(access, x_dim)
         if key in self.made:
             return self.shared(self.made[key], bound, access.extents[x_dim], reads)
         place = self.place()

@@ -51,29 +51,59 @@ def test_part_of_a_panel_of_b(rng, level, dtype):
         assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
 
 
+def compiled(m: int, n: int):
+    a, b, c = (np.zeros(shape, np.float32) for shape in ((m, 512), (512, n), (m, n)))
+    return thin_product.compile(a, b, c, 512, BM=m, BN=n, BK=32, target="cpu", machine="avx512")
+
+
 def test_whole_panels_are_not_copied():
-    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns,
-    two k at a time beside any number of panels of B, and as many fetches of what comes next."""
+    """There is a loop over rows where they are, and one over panels: twice as many products as from panels alone."""
+    found = [compiled(*tile).ir["mach"].count("math.fma") for tile in ((64, 64), (64, 256))]
+    assert found == [288, 144]
 
-    def count(what: str, n: int) -> int:
-        a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, n), (128, n)))
-        made = thin_product.compile(
-            a, b, c, 512, BM=128, BN=n, BK=32, target="cpu", machine="avx512"
-        )
-        lines = [line for line in made.ir["mach"].splitlines() if what in line]
-        return sum("write" not in line for line in lines)  # C's rows are fetched to be written
 
-    assert count("math.fma", 64) == 2 * count("math.fma", 256) == 288
-    assert count("mach.prefetch", 64) == 2 * count("mach.prefetch", 256)
+def test_many_rows_are_multiplied_where_they_lie_beside_any_columns():
+    """Each panel of them by all columns before the next, so no launch packs them ahead, however often it reads them.
+    Panels of B lie block by block, as those that other tiles read."""
+    for n in (64, 512):
+        made = compiled(128, n)
+        assert made.ir["mach"].count("math.fma") == 288
+        (a,) = re.findall(r'"stage.pack"\(%A, %\w+, (%\w+)\)', made.ir["stage"])
+        assert f"{a} = arith.constant 0 : index" in made.ir["stage"]
+    found = [re.findall(r"depth = (\d+)", compiled(m, 64).ir["stage"]) for m in (128, 64)]
+    assert found == [["256", "256"], ["128", "256"]]
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_rows(rng, level, dtype):
+    """Rows and columns of whole and part panels, blocks of k of any depth, rows of B near one another or far apart,
+    panels of A that are kept, sums that there are before; what lies behind the arrays is NaN."""
+    run = thin_product.options(machine=level, target="cpu", num_threads=1)
+    acc = tw.f64 if dtype == np.float64 else tw.f32
+    for m, n, k, pitch in (
+        (200, 100, 530, 0),
+        (256, 96, 512, 32),
+        (131, 77, 40, 5),
+        (96, 200, 300, 2000),
+    ):
+        a, b = random(rng, (m, k + 3), dtype), random(rng, (k, n + pitch), dtype)
+        a[:, k:], b[:, n:] = np.nan, np.nan
+        a, b = a[:, :k], b[:, :n]
+        for kept in (False, True):
+            c = random(rng, (m, n), acc.numpy)
+            want = c + a.astype(np.float64) @ b.astype(np.float64)
+            panels = tw.prepack(a) if kept else None
+            run[tw.cdiv(m, 128), tw.cdiv(n, 96)](a, b, c, k, ACC=acc, BM=128, BN=96, BK=32)
+            del panels
+            assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k, kept)
 
 
 def test_addresses_of_rows_stay_in_registers():
     """Of eight rows where they lie, beside three panels of B, which are most of them."""
-    a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, 48), (128, 48)))
-    made = thin_product.compile(a, b, c, 512, BM=128, BN=48, BK=32, target="cpu", machine="avx512")
-    loops = re.split(r"\n(?=\.L\w+:)", made.asm["asm"])
-    found = [each for each in loops if "prefetch" in each and each.count("vfmadd") >= 24]
-    assert found and all("%rsp" not in each for each in found if each.count("vfmadd") == 48)
+    loops = re.split(r"\n(?=\.L\w+:)", compiled(128, 48).asm["asm"])
+    found = [each for each in loops if each.count("vfmadd") == 48]
+    assert found and not any("%rsp" in each for each in found)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -136,3 +166,32 @@ def test_rows_of_b_in_a_large_array_are_copied(rng, dtype):
     assert error(lying, a.astype(np.float64) @ large[:300]) < LIMITS[np.dtype(dtype).name]
     made = run.compile(a, large, lying, 300, ACC=acc, BM=32, BN=64, BK=30)
     assert f"{SHARED_BYTES}" in made.ir["mach"]
+
+
+@tw.kernel
+def shifted_product(
+    A, B, C, a0, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr, LO: tw.constexpr
+):  # fmt: skip
+    """C = A[:, a0 + LO...] B[LO...]: ranges of k start elsewhere in A than in B."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(LO, B.shape[0], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k + a0], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("start", [0, 37, 256])
+@pytest.mark.parametrize("kept", ["", "a", "b", "ab"])
+def test_ranges_of_k_that_start_within_a_block(rng, level, start, kept):
+    run = shifted_product.options(machine=level, target="cpu", num_threads=1)
+    for lo in (0, 64, 272):
+        m, n, k = 515, 130, 700
+        a, b = random(rng, (m, k + start), np.float32), random(rng, (k, n), np.float32)
+        c = np.full((m, n), np.nan, np.float32)
+        panels = [tw.prepack(x) for name, x in (("a", a), ("b", b)) if name in kept]
+        want = a[:, start + lo :].astype(np.float64) @ b[lo:].astype(np.float64)
+        run[tw.cdiv(m, 128), tw.cdiv(n, 96)](a, b, c, start, BM=128, BN=96, BK=16, LO=lo)
+        assert error(c, want) < LIMITS["float32"], (start, lo)
+        del panels

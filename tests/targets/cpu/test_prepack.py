@@ -60,7 +60,7 @@ def test_one_form_for_kernels_that_pack_alike(rng):
                 got = ops.matmul(a, b, activation=activation, target="cpu", num_threads=threads)
                 want = a @ b if activation is None else np.maximum(a @ b, 0)
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    assert b.nbytes <= kept.nbytes < 1.5 * b.nbytes
+    assert b.nbytes <= kept.nbytes < 2 * b.nbytes  # blocks of 256 k are whole
     assert "300x130, 1 forms" in repr(kept)
 
 

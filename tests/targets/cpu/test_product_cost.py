@@ -185,7 +185,7 @@ def test_rows_beside_few_columns_are_read_as_fast_as_they_are_copied():
     assert found[1] == 128
 
 
-@pytest.mark.parametrize("types, tiles", [(("f32",) * 3, False), (BF16, True)])
+@pytest.mark.parametrize("types, tiles", [(("i16", "i16", "i32"), False), (BF16, True)])
 def test_sums_beyond_the_second_cache_come_sooner_beside_tiles(types, tiles):
     """These fetch the next block of C meanwhile; a tile of C that the cache holds takes as long either way."""
     rates = replace(PANEL_RATES, far_tile_sums=1e3 * PANEL_RATES.far_tile_sums)
@@ -226,11 +226,20 @@ def test_rows_that_do_not_run_along_k_are_turned_round():
 
 
 def test_many_rows_that_share_sets_of_a_cache_come_late():
-    """Rows of A that lie a power of two apart beside a few columns; a few rows are fetched in time."""
+    """Rows of A that lie a power of two apart beside a few columns, in pairs of k; a few rows are fetched in time."""
     few, many, apart = (
-        seconds((4096, 32, k), (m, 32)) / k for m, k in ((32, 4096), (1024, 4096), (1024, 4095))
+        seconds((4096, 32, k), (m, 32), ("i16", "i16", "i32")) / k
+        for m, k in ((32, 16384), (1024, 16384), (1024, 16000))
     )
     assert many > 1.2 * few and many > 1.1 * apart
+
+
+def test_many_rows_of_single_k_come_once():
+    """Beside all columns of a tile, wherever they lie, as long as the second cache has a block of k of these."""
+    near, apart, wide = (
+        seconds((2048, 8192, k), (2048, n)) / k for k, n in ((2000, 256), (2048, 256), (2048, 8192))
+    )
+    assert apart < 1.02 * near < 1.02 * 0.95 * wide
 
 
 def test_rows_of_b_that_few_rows_of_a_need_are_not_copied():

@@ -1,6 +1,6 @@
 """`stage.contract` -> packed operands, cache blocks, micro-kernels.
 
-    for block of k:                      (kc deep, aligned to the packed A)
+    for block of k:                      (kc deep, aligned to the packed operands)
       pack what is not packed yet        (see `operands`)
       for panel of B (nr columns):       stays in the first cache
         for panel of A (mr rows):        streams from the second
@@ -24,7 +24,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize, rows_cols
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
-from tilewright.targets.cpu.amx import AMX_ROWS, Turn, halved
+from tilewright.targets.cpu.amx import Turn, halved
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
@@ -209,7 +209,7 @@ class ContractEmitter:
         b, m = self.b, self.m
         rows, cols = c.shape
         axis = int(swapped)
-        short = rows <= FEW_TURNS * family.mr
+        short = rows <= FEW_TURNS * family.mr or family.in_place
         side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, short, swapped)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         few = cols <= FEW_USES * family.nr * family.panels
@@ -295,6 +295,10 @@ class ContractEmitter:
                                         operand_a, family.a, next_a, cols, family.nr, j, steps, near
                                     )
                                 )
+                        elif family.in_place:
+                            if operand_a.next_bytes is None:
+                                beside = operands, below(operands[0], 0)
+                                fetches = self.fetch_below(family, operand_a, *beside, c, (i.iv, j))
                         elif in_rows:
                             fetches = [self.fetch_rows(operands, family, next_b, rows, i.iv)]
                         else:
@@ -307,35 +311,38 @@ class ContractEmitter:
 
             if find_a.copied:  # by the first panel of B, where there is one
                 columns(0, 1, [(direct[0], 0, b.select(b.cmp("sgt", col_panels, 0), direct[2], 0))])
-            if family.tiles and cols > family.nr > AMX_ROWS:
-                # Deep blocks: rows come from memory once, beside all columns.
-                for find, begin, end in turns:
-                    if find is not None:
-                        with b.loop(begin, end) as i, b.loop(0, col_panels) as j:
-                            columns(j.iv, 1, [(find, i.iv, b.plus(i.iv, 1))])
-                return
-            at: Idx = 0
-            for count, times in _groups(b, whole_panels, family.panels):
-                times = b.plus(times, find_b.parts) if count == 1 else times
-                end = b.plus(at, b.times(times, count))
-                with b.loop(at, end, count) as j:
-                    if find_a.copied:
-                        rest = b.select(b.cmp("eq", j.iv, 0), find_a.count, 0)
-                        columns(j.iv, count, [(find_a, rest, row_panels)])
-                    else:
-                        columns(j.iv, count, turns)
-                at = end
 
-        # Blocks are those of the packed A: the first and the last may be shorter.
-        base, depth = side_a.block or (0, kc)
-        skipped = b.rem(base, depth)
-        if isinstance(main, int) and skipped == 0 and main <= depth:
+            def across(turns: Sequence[Turn]) -> None:
+                """Rows by all panels of B."""
+                at: Idx = 0
+                for count, times in _groups(b, whole_panels, family.panels):
+                    times = b.plus(times, find_b.parts) if count == 1 else times
+                    end = b.plus(at, b.times(times, count))
+                    with b.loop(at, end, count) as j:
+                        mine = turns
+                        if find_a.copied:
+                            rest = b.select(b.cmp("eq", j.iv, 0), find_a.count, 0)
+                            mine = [(find_a, rest, row_panels)]
+                        columns(j.iv, count, mine)
+                    at = end
+
+            if not family.by_rows:
+                across(turns)
+                return
+            for find, begin, end in turns:
+                if find is not None:
+                    with b.loop(begin, end) as i:
+                        across([(find, i.iv, b.plus(i.iv, 1))])
+
+        # Blocks are those of the packed operands: the first and the last may be shorter.
+        skipped = b.rem(next((s.start for s in (side_a, side_b) if s.start is not None), 0), kc)
+        if isinstance(main, int) and skipped == 0 and main <= kc:
             if main:
                 block(0, main, b.constant(i1, 1) if zero else None)
         else:
-            with b.loop(b.minus(0, skipped), main, depth) as k:
+            with b.loop(b.minus(0, skipped), main, kc) as k:
                 first = b.cmp("sle", k.iv, 0) if zero else None
-                block(b.max(k.iv, 0), b.min(b.plus(k.iv, depth), main), first)
+                block(b.max(k.iv, 0), b.min(b.plus(k.iv, kc), main), first)
         first = b.cmp("eq", main, 0) if zero else None
 
         def last() -> None:
@@ -399,6 +406,27 @@ class ContractEmitter:
             step = b.select(later.here, later.pitch, step)
         row = b.times(turn, -(-family.depth // uses))
         return Fetch(b.ptr(start, b.plus(b.times(row, step), 63)), lines, step, parts=uses)
+
+    def fetch_below(
+        self,
+        family: Family,
+        a: PanelOperand,
+        bb: Sequence[PanelOperand],
+        below: Idx,
+        c: Buffer,
+        at: tuple[Idx, Idx],
+    ) -> list[Fetch]:
+        """Of the rows below those of A, and of the panels of B `below` bytes from these, a part for the micro-kernel of
+        panels `at` of A and B, with each of `mr` parts of k a row and a piece: as much as fetches all of them."""
+        b, uses = self.b, -(-c.shape[1] // (family.nr * family.panels))
+        lines = -(-family.depth * family.a.bytes // (64 * uses))
+        start = b.ptr(a.pointer, b.times(a.x_bytes, family.mr))
+        start = b.ptr(start, b.times(b.div(at[1], family.panels), 64 * lines))
+        found = [Fetch(start, lines, a.x_bytes)]
+        pieces = -(-c.shape[0] // family.mr) * family.mr
+        lines = -(-family.depth * family.b.lanes * family.b.bytes // (64 * pieces))
+        below = b.plus(below, b.times(at[0], 64 * lines * family.mr))
+        return [*found, *(Fetch(b.ptr(one.pointer, below), lines, 64 * lines) for one in bb)]
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

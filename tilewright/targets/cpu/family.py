@@ -28,6 +28,18 @@ class Family:
     """Of a dot product, in the table."""
     swapped: bool = False
     """It takes the elements of B first."""
+    by_rows: bool = False
+    """A panel of A, which lies in its array, is multiplied by all of B's before the next one is."""
+
+    @property
+    def in_place(self) -> bool:
+        """Are rows of A so read where they lie, however many columns are beside them?"""
+        return self.by_rows and not self.tiles
+
+    @property
+    def single(self) -> bool:
+        """Does it multiply floats of one k, as they are in their arrays?"""
+        return self.name == "fma"
 
     @property
     def tiles(self) -> bool:

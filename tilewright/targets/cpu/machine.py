@@ -121,6 +121,11 @@ class CpuMachine:
         rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
         return rows, THIN_COLUMNS
 
+    def by_rows(self, rows: int) -> bool:
+        """Are so many rows of A, which lie in their array, read there, each few of them beside all columns before the
+        next (see `roles`)? Fewer are multiplied by rows of B, which lie better."""
+        return rows > FEW_TURNS * self.mr
+
     def thin_vectors(self, rows: int, columns: int, lanes: int) -> int:
         """Of each row of B, those that few `rows` are multiplied by at once (see `thin`): a power of two."""
         return power_of_two_in(THIN_VECTORS, columns // lanes, self.accumulators // rows)
@@ -169,12 +174,17 @@ FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 FEW_TURNS: Final = 8
 """The same for rows of B whose vectors stand as they do in panels: what they lack is only to lie together."""
+BY_ROWS: Final = 2
+"""Times as deep as others the blocks of k are where each few of many rows are multiplied by all columns (`by_rows`):
+sums, which the second cache has at best, are read and written once per block."""
 APART: Final = 8192
 """Rows that lie a multiple of so many bytes apart, or a line more or less, share too few sets of the second cache for a
 block of k to stay there."""
 SHARED_BYTES: Final = 1 << 25
 """Of an array that the last cache holds. From beyond it a panel's strip, a line or two of each row, comes at half the
 speed of runs as long as a tile."""
+PAGED_BYTES: Final = 1 << 18
+"""Whose pages the nearest table of addresses holds: what lies farther apart is best read again from a copy."""
 MOST_LINES: Final = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 STREAM_BYTES: Final = 16 << 20

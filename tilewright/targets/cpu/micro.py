@@ -125,16 +125,22 @@ def emit_micro(
     def place(r: int, v: int) -> SSAValue:
         return b.ptr(b.ptr(target, b.times(pitch, r)), v * lanes * size)
 
-    if not known:
-        for r in range(family.mr):
+    def fetch_sums(row: Idx) -> None:
+        if not known:
             for line in range(0, len(bb) * family.nr * size, 64):
-                b.prefetch(b.ptr(b.ptr(target, b.times(pitch, r)), line), write=True)
+                b.prefetch(b.ptr(b.ptr(target, b.times(pitch, row)), line), write=True)
+
+    # Beside all columns, what comes next is fetched part by part: all of it at once would keep B waiting.
+    in_parts = family.in_place and a.next_bytes is None
+    if not in_parts:
+        for r in range(family.mr):
+            fetch_sums(r)
 
     # Rows of A where their array has them, beside rows of B, or many panels: the addresses of all are too many for the
     # registers. So rows come one by one, each for several k, if registers hold what B has of these.
     many = len(rows) + len(bb) > ADDRESSES or not isinstance(bb[0].k_bytes, int)
-    apart = many and not isinstance(a.x_bytes, int)
     held = (family.mr + UNROLL) * nv < m.vectors.registers
+    apart = many and not isinstance(a.x_bytes, int)
     unroll = UNROLL if held or not apart else 1
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
@@ -154,7 +160,7 @@ def emit_micro(
             for at in range(0, count, each := count if apart else 1):
                 steps = range(at, at + each)
                 for u in steps:
-                    for fetch in fetches:
+                    for fetch in () if in_parts else fetches:
                         fetch.issue(b, b.plus(loop.iv, u))
                 places = [
                     [
@@ -173,7 +179,16 @@ def emit_micro(
 
     even = b.times(b.div(groups, unroll), unroll)
     sums: Sequence[SSAValue] = [*(start or [zero] * nv)] * family.mr
-    if even != 0:
+    if in_parts:
+        each = b.round_up(b.ceildiv(even, family.mr), unroll)
+        with b.loop(0, family.mr, 1, sums) as part:
+            fetch_sums(part.iv)
+            for fetch in fetches:
+                fetch.issue(b, part.iv)
+            begin = b.times(part.iv, each)
+            part.out = steps(begin, b.min(b.plus(begin, each), even), unroll, part.carried)
+        sums = part.results
+    elif even != 0:
         sums = steps(0, even, unroll, sums)
     if even is not groups and (not isinstance(groups, int) or groups != even):
         sums = steps(even, groups, 1, sums)

@@ -31,6 +31,7 @@ from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Later, PanelOperand
 from tilewright.targets.cpu.machine import (
+    PAGED_BYTES,
     SHARED_BYTES,
     SPREAD,
     STREAMS,
@@ -80,8 +81,8 @@ class Side:
     is zero, unless the array goes on there."""
     partial: Callable[[Idx, Idx], Finder]
     """The same for a block of less than a group: beyond its end it is zero."""
-    block: tuple[Idx, int] | None = None
-    """(k of the tile's start in the packed array, depth of its blocks)."""
+    start: Idx | None = None
+    """k of the tile's start in the packed array, where that has blocks: as deep as the family's, or several."""
 
 
 class Operands:
@@ -174,18 +175,22 @@ class Operands:
             lies: SSAValue | None = None
             later: Later | None = None
             copied = family.tiles and not few
+            in_rows = not role_b and (few or copied or family.in_place)
             if few and where and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
                     row = b.times(array.k_stride, size)
-                    near = b.cmp("sle", b.times(array.k_extent, row), SHARED_BYTES)
+                    reach, most = array.k_extent, SHARED_BYTES
+                    if family.in_place:  # each panel of A reads all of a block
+                        reach, most = b.min(reach, family.depth), PAGED_BYTES
+                    near = b.cmp("sle", b.times(reach, row), most)
                     lies = here
                     for each in (spread(b, row), near):
                         lies = b.value(arith.AndIOp(lies, each))
                     whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
                     as_it_is = b.select(lies, whole, 0)
                     here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
-            elif (few or copied) and where and not role_b and array.verbatim and array.along_k:
+            elif in_rows and where and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 assert inside is not None
                 whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
@@ -237,7 +242,7 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
-            ahead = family.depth * size if few and count > STREAMS else 0
+            ahead = family.depth * size if few and count > STREAMS and not family.in_place else 0
 
             def rows(i: Idx) -> PanelOperand:
                 start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
@@ -251,8 +256,8 @@ class Operands:
                 format, locate(begin, end, where=False), panels, count, b.minus(end, begin), unit
             )
 
-        block = (k0, array.depth) if array.depth else None
-        return Side(format, x_count, placed.k_count, locate, partial, block)
+        start = k0 if array.depth else None
+        return Side(format, x_count, placed.k_count, locate, partial, start)
 
     def finder(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, VectorType
@@ -27,7 +27,7 @@ from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.fetch_ahead import fetch_ahead
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
-from tilewright.targets.cpu.machine import CpuMachine, machine
+from tilewright.targets.cpu.machine import BY_ROWS, CpuMachine, machine
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.raster import raster
 from tilewright.targets.cpu.roles import roles_of
@@ -56,6 +56,10 @@ def panels_for(m: CpuMachine) -> PanelsOf:
         unit = family.group
         in_rows = Panels(left.lanes, left.group, signs[0], family.depth, unit, left.biased)
         in_groups = Panels(right.lanes, right.group, signs[1], 0, unit, right.biased)
+        if family.single:
+            # Beside rows of A a block of columns stays in the second cache: it lies together.
+            in_rows = replace(in_rows, aligned=True, lies=family.by_rows)
+            in_groups = replace(in_groups, depth=BY_ROWS * m.kc, aligned=True)
         if thin is None:
             return (in_groups, in_rows) if roles.swapped else (in_rows, in_groups)
         # Few rows are packed by whoever reads them: the launch need not wait for that.

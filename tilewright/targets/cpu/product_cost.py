@@ -10,6 +10,7 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
                    at once come late; rows of B beside few of A, vectors of which micro-kernels read as they are
     both           a reader copies rows of A while tiles of them are multiplied by the first columns of B: where few
                    threads share memory, it waits for it no longer than for panels
+    meanwhile      rows of A, each few of which are multiplied where they lie beside all columns, and C
     fetched        rows of B beside few of A, where the second cache holds two blocks of k, while the block before is
                    multiplied: by name, so that nothing is fetched beyond them
     sums           C goes through the second cache once per block of k, and out of it; parts of rows of a large C take
@@ -34,12 +35,14 @@ from tilewright import dtypes
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
 from tilewright.targets.cpu.machine import (
+    BY_ROWS,
     DEEP,
     FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
     MIN_BYTES,
     MOST_LINES,
+    PAGED_BYTES,
     SHARED_BYTES,
     SHARING,
     SPREAD,
@@ -81,6 +84,8 @@ STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
 follows is the next program's: of several threads another one reads it meanwhile. Two gain nothing.)"""
+DEEPER = 2
+"""A form of products: deeper blocks of k (see `roles`)."""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
@@ -176,11 +181,20 @@ class PanelCosts:
 
     def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
-        the side that is multiplied where it lies."""
+        the side that is multiplied where it lies (0 is A), or that blocks of k are deeper."""
         return [
-            self._thin(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
+            self._form(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
             for p in products
         ]
+
+    def _form(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
+        thin = self._thin(p, kernel)
+        return DEEPER if thin is None and self._by_rows(p, kernel) else thin
+
+    def _by_rows(self, p: PlacedProduct, kernel: ProductKernel) -> bool:
+        """Are rows of A multiplied where they lie, each few of them by all of B before the next (see `roles`)?"""
+        lies = kernel.single and p.a.loaded and p.a.along_k
+        return lies and self.machine.by_rows(p.a.tile)
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
@@ -198,8 +212,12 @@ class PanelCosts:
         apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
         held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
         fetched = in_turns and (lies or held)
+        by_rows = self._by_rows(p, kernel)
+        reach = min(p.k, BY_ROWS * kernel.depth // itemsize_of(p.types[1])) * pitch
+        paged = by_rows and not p.b.along_k and reach <= PAGED_BYTES and among_sets(pitch) >= SPREAD
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= most_columns(p, kernel))
-        strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
+        strip = BY_ROWS * kernel.depth if by_rows else kernel.depth
+        strip = shallower(p.a.tile, p.b.tile, strip) if kernel.tiles else strip
         depth = kernel.depth * DEEP if wide else strip
         size = max(kernel.bytes, itemsize_of(p.types[1]))
         row = in_whole(p.k * size, kernel.step)
@@ -207,12 +225,13 @@ class PanelCosts:
         multiplied = row // size * padded[0] * padded[1] / macs
         if kernel.single:
             panels, groups = (ceil(p.b.mean / n) for n in (kernel.columns, kernel.wide))
+            groups += paged and p.b.extent % kernel.columns > 0  # part of a panel, which is copied
             multiplied *= 1 + FEWER * (kernel.wide / kernel.columns * groups / panels - 1)
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
         if p.b.tiles > 1:
             found.append(("sums", self._parted(p), True))
-        block = kernel.depth * p.a.mean
+        block = 0 if by_rows else kernel.depth * p.a.mean
         more = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
         if more > 0:  # of A, what comes back from afar for each panel of B
             again = more * blocks * p.b.mean / kernel.wide
@@ -221,7 +240,8 @@ class PanelCosts:
         stored = p.a.mean * p.b.mean * result_bytes(p.types) if kernel.tiles else 0
         beyond = max(0.0, 1 - BLOCK_BYTES / (tile + block + stored))
         far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
-        added = (1 - beyond) / rates.sums + beyond / far_sums
+        meanwhile = sums * blocks * beyond / far_sums  # beside many rows where they lie
+        added = 1 / rates.sums if by_rows else (1 - beyond) / rates.sums + beyond / far_sums
         beside = p.a.mean * rates.row
         # What of a tile lies outside of the arrays is cleared.
         beside += (tile - sums) * ((1 - beyond) / rates.panels + beyond / far_sums)
@@ -255,6 +275,14 @@ class PanelCosts:
             )
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
+            if by_rows and side is p.b:
+                # What the second cache does not hold comes back for each panel of A.
+                again = max(0.0, 1 - BLOCK_BYTES / (min(depth, p.k * size) * side.extent)) * mine
+                meanwhile += other.mean / kernel.rows * again / rates.far_panels
+            if by_rows and (side is p.a or (paged and p.reads(side) <= few)):
+                pages = p.a.mean * blocks * rates.row if side is p.a else 0.0
+                meanwhile += mine / self._stream + pages
+                continue
             if not side.loaded:  # computed from as many sums, written and read again
                 made = 2 * (mine + 4 * p.k * side.mean)
                 held = made / 2 + p.k * other.mean * size + sums
@@ -317,11 +345,13 @@ class PanelCosts:
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
-                if block > COPIED_BYTES:  # it comes back from farther
+                if block > COPIED_BYTES and not by_rows:  # it comes back from farther
                     speed = rates.far_copies
                     if strips:  # in whole, where it is much larger
                         speed = min(speed, rates.far_panels / min(2.0, block / COPIED_BYTES - 1))
                     found.append(("copies", mine / speed, True))
+        if by_rows:
+            found.append(("copies", hypot(multiplied, meanwhile) - multiplied, True))
         return found
 
     def _parted(self, p: PlacedProduct) -> float:

@@ -5,13 +5,13 @@ The time of each tile is what `product_cost` estimates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
-from tilewright.targets.cpu.product_cost import PanelCosts
-from tilewright.targets.cpu.product_kernel import in_whole, kernel_for
+from tilewright.targets.cpu.machine import FEW_TURNS
+from tilewright.targets.cpu.product_cost import DEEPER, PanelCosts
+from tilewright.targets.cpu.product_kernel import in_whole, itemsize_of, kernel_for
 from tilewright.uarch.products import PlacedProduct, Side
 
 SIDES = (
@@ -26,6 +26,8 @@ SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
 """Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in whole
 multiples of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left
 over, and of up to 16 rows beside panels no more are multiplied."""
+MANY = 16
+"""Threads."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 
@@ -57,25 +59,28 @@ def product_tile(
             if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
                 yield Side(size, extents[i], True, along_k[i])
 
-    def form(tile: tuple[Side, Side]) -> int | None:
-        return costs.forms([PlacedProduct(types, *tile, k, 1)])[0]
+    def form(placed: PlacedProduct) -> int | None:
+        found = costs.forms([placed])[0]
+        one_block = k * itemsize_of(types[1]) <= kernel.depth
+        return None if found == DEEPER and one_block else found
 
-    def seconds(costs: PanelCosts, tile: tuple[Side, Side]) -> float:
-        programs = batches * tile[0].tiles * tile[1].tiles
-        stored = tile[0].extent * tile[1].extent * store_seconds
-        causes = costs.causes([PlacedProduct(types, *tile, k, 1)], programs)
-        return sum(causes.values()) + -(-programs // costs.threads) * stored
+    def fastest(threads: int) -> dict[int | None, tuple[float, tuple[int, int]]]:
+        """Seconds and tile by form."""
+        model = replace(costs, threads=threads)
+        found: dict[int | None, tuple[float, tuple[int, int]]] = {}
+        for a, b in product(ways(0, threads), ways(1, threads)):
+            placed, programs = PlacedProduct(types, a, b, k, 1), batches * a.tiles * b.tiles
+            stored = a.extent * b.extent * store_seconds * -(-programs // threads)
+            seconds = sum(model.causes([placed], programs).values()) + stored
+            kind = form(placed)
+            if kind not in found or seconds < found[kind][0]:
+                found[kind] = seconds, (a.tile, b.tile)
+        return found
 
-    def best(costs: PanelCosts, among: Sequence[tuple[Side, Side]]) -> tuple[Side, Side]:
-        return min(among, key=partial(seconds, costs))
-
-    def tiles(threads: int) -> list[tuple[Side, Side]]:
-        return list(product(ways(0, threads), ways(1, threads)))
-
-    found = tiles(costs.threads)
-    if costs.threads > 1 and len({form(tile) for tile in found}) > 1:
-        # Sums are added up in the order that is best on one thread: bits do not depend on the threads.
-        alone = form(best(replace(costs, threads=1), tiles(1)))
-        found = [tile for tile in found if form(tile) == alone]
-    a, b = best(costs, found)
-    return a.tile, b.tile
+    found = fastest(costs.threads)
+    # Sums are added up in the order that is best on one thread: bits do not depend on the threads. Tiles of many rows
+    # must be enough for many.
+    alone = fastest(1) if costs.threads > 1 and len(found) > 1 else found
+    shares = batches * -(-extents[0] // (FEW_TURNS * kernel.rows)) * -(-extents[1] // kernel.wide)
+    order = min(alone, key=lambda kind: (kind == DEEPER and shares < MANY, alone[kind]))
+    return found[order][1]

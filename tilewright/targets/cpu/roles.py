@@ -11,6 +11,10 @@ Not so where a loop multiplies along a short k again and again and needs C in ev
 Each of these rows is best read once, beside all columns, up to four tiles wide (`amx`), or, where no loop repeats the
 product, once more from the second cache: blocks of k are deep, for caches fetch long runs ahead. Where B's rows run
 along n, few rows of A take blocks of it that are wide and less deep, for the same reason.
+
+A micro-kernel on vectors of one k needs no panels of A's rows at all. Many rows are read once, too, where each few of
+them are multiplied by all of B before the next: B then comes from the second cache for each, in deeper blocks of k, for
+sums are read and written once per block.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
 from tilewright.targets.cpu.machine import (
+    BY_ROWS,
     DEEP,
     FEW_USES,
     WIDE_COLUMNS,
@@ -56,9 +61,12 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     """The roles of tiles A and B in a product with elements of type `c`."""
     assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
     family = family_of(m, a.type, b.type, c)
-    if not family.tiles:
-        return Roles(family)
     rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
+    if not family.tiles:
+        many = family.single and m.by_rows(rows) and _in_rows(a, family, 1)
+        if many:
+            family = replace(family, depth=BY_ROWS * family.depth, by_rows=True)
+        return Roles(family)
     swapped = rows <= WIDE_COLUMNS and cols > rows and _in_rows(b, family, 0)
     swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
     swapped = swapped and not turns_often(rows, _length_in_loop(b))
@@ -70,7 +78,7 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
         if columns > AMX_ROWS:
             mr, nr = TILE_ROWS, columns_at_once(columns, TILE_ROWS)
             left, right = replace(family.a, lanes=mr), replace(family.b, lanes=nr)
-            family = replace(family, mr=mr, nr=nr, a=left, b=right)
+            family = replace(family, mr=mr, nr=nr, a=left, b=right, by_rows=True)
         family = replace(family, depth=DEEP * family.depth)
     else:
         depth = shallower(rows, cols * family.b.bytes, family.depth)

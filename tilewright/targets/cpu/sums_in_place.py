@@ -5,8 +5,8 @@
                                                      buffer = A B; a copy     elsewhere
 
 Sums of several blocks of k are read again: rows of a large array are far apart, those of the buffer are not. An array
-that the second cache holds is no farther than the buffer, but for the first and last lines of a tile's rows, which
-other cores write, too: rows are to be longer than that.
+that the second cache holds is no farther than the buffer, nor are sums that are fetched before they are needed, but for
+the first and last lines of a tile's rows, which other cores write, too: rows are to be longer than that.
 Requires that nothing reads or writes memory between the two, and that the operands are panels of packed arrays: no op
 of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks,
 so the tile must consist of them. Which of the two happens is decided at run time, and one loop nest serves both: the
@@ -44,6 +44,8 @@ class PlainStore(NamedTuple):
 
     op: xt.StoreTileOp
     depth: int
+    fetched: bool
+    """Micro-kernels fetch the sums before they add to them, wherever these are."""
 
 
 def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
@@ -67,10 +69,11 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     roles = roles_of(m, a, b, element)
     if roles.swapped or thin_form(m, roles.family, a, b) is not None:
         return None
-    rows, cols = rows_cols(result.type)
-    whole = rows % roles.family.mr == 0 and cols % roles.family.nr == 0
-    same = store.tile.type.element_type == roles.family.accumulator == element  # pyright: ignore
-    return PlainStore(store, roles.family.depth) if whole and same else None
+    (rows, cols), family = rows_cols(result.type), roles.family
+    whole = rows % family.mr == 0 and cols % family.nr == 0
+    same = store.tile.type.element_type == family.accumulator == element  # pyright: ignore
+    found = PlainStore(store, family.depth, family.in_place)
+    return found if whole and same else None
 
 
 def in_array(
@@ -82,9 +85,11 @@ def in_array(
     tile = e.values.tile(store.op.tile)
     assert isinstance(tile, Tile)
     lo, hi = (folded(e.scalar(v)) for v in (op.lo, op.hi))
-    again = BLOCK_BYTES if buffer.shape[1] * size >= LEAST_ROW else 0
+    long = buffer.shape[1] * size >= LEAST_ROW
+    again = BLOCK_BYTES if long else 0
     most = b.select(b.cmp("sle", b.minus(hi, lo), store.depth), STREAM_BYTES, again)
-    inside = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), most)
+    near = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), most)
+    inside = None if store.fetched and long else near
     for condition in (
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
