@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import copysign, inf
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +24,19 @@ class HostExecutable:
     know, of JSON's types."""
 
     def __init__(
-        self, data: bytes, meta: Mapping[str, Any], ir: StageTexts, llvm: str, target: LLVMTarget
+        self,
+        data: bytes,
+        meta: Mapping[str, Any],
+        ir: StageTexts,
+        llvm: Callable[[], str],
+        target: LLVMTarget,
     ):
+        """`llvm` gives the text of the code."""
         self.ir = ir
         self.remarks: list[str] = list(meta.get("remarks", ()))
-        self._data, self._meta, self._llvm, self._target = data, dict(meta), llvm, target
+        self._data, self._meta, self._target = data, dict(meta), target
         self.asm: Mapping[str, str] = Texts(
-            {"llvm": lambda: llvm, "asm": lambda: _assembly(llvm, target)}
+            {"llvm": llvm, "asm": lambda: _assembly(self.asm["llvm"], target)}
         )
         """`llvm` and `asm`."""
         self._guard = forks.lock()
@@ -40,17 +46,17 @@ class HostExecutable:
         from tilewright.codegen.jit import compile_object
 
         single = next(objects(self._data))
-        return single if single is self._data else compile_object(self._llvm, self._target)
+        return single if single is self._data else compile_object(self.asm["llvm"], self._target)
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": json.dumps(self._meta)}
+        # The text of the code is five times as long as all else, and who asks for it has the source lowered again.
+        texts = {"source": self.ir.source, "meta": json.dumps(self._meta)}
         return {"object": self._data, **{name: text.encode() for name, text in texts.items()}}
 
 
-def loaded(artifacts: Mapping[str, bytes]) -> tuple[bytes, dict[str, Any], str, str]:
-    """Of an executable's artifacts: its object code, what a launch must know, the text of its source, LLVM's."""
-    source, llvm, meta = (artifacts[name].decode() for name in ("source", "llvm", "meta"))
-    return artifacts["object"], json.loads(meta), source, llvm
+def loaded(artifacts: Mapping[str, bytes]) -> tuple[bytes, dict[str, Any], str]:
+    """Of an executable's artifacts: its object code, what a launch must know, the text of its source."""
+    return artifacts["object"], json.loads(artifacts["meta"]), artifacts["source"].decode()
 
 
 def _assembly(llvm: str, target: LLVMTarget) -> str:

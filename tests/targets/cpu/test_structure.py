@@ -45,6 +45,14 @@ def test_what_packs_arrays_is_compiled_once_for_kernels_that_differ_elsewhere(le
     assert len([*objects(one.executable.linkable())]) == 1
 
 
+def test_the_text_of_a_kernel_from_disk_is_that_of_its_code() -> None:
+    x = np.zeros((256, 256), np.float32)
+    made = product.compile(x, x, x.copy(), target="cpu", **TILES)
+    again = TARGET.load(made.executable.artifacts(), made.options)
+    assert "llvm" not in made.executable.artifacts()
+    assert again.asm["llvm"] == made.asm["llvm"]
+
+
 def operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: Any = np.float32
 ) -> list[Any]:

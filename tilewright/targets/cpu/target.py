@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class CpuExecutable(HostExecutable):
         data: bytes,
         meta: Mapping[str, Any],
         ir: StageTexts,
-        llvm: str,
+        llvm: Callable[[], str],
         m: CpuMachine,
         options: CompileOptions,
         module: ModuleOp | None = None,
@@ -341,7 +342,8 @@ class CpuTarget(Target):
 
         m, source, kept = chosen(options.machine), source_of(module), module.clone()
         data, meta, text = build(module, m, options, observe)
-        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options, kept)
+        stages = _stages(source, options, m)
+        return CpuExecutable(data, meta, stages, lambda: text, m, options, kept)
 
     def begin(self) -> None:
         make_functions()
@@ -419,11 +421,12 @@ class CpuTarget(Target):
         return f"{chosen(options.machine)}; threads: {threads}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> Executable:
-        data, meta, source, llvm = loaded(artifacts)
+        data, meta, source = loaded(artifacts)
         if "machine" not in meta:
             return get_target(LANES).load(artifacts, options)
         m = chosen(meta["machine"])
-        return CpuExecutable(data, meta, _stages(source, options, m), llvm, m, options)
+        text = partial(_emitted, source, options, m)
+        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
 
 
 def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:
@@ -433,6 +436,15 @@ def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:
         run_pipeline(module, m, options, [], stage)
 
     return StageTexts(source, lower)
+
+
+def _emitted(source: str, options: CompileOptions, m: CpuMachine) -> str:
+    """LLVM's text of a kernel that was loaded."""
+    from tilewright.codegen import emit_module
+    from tilewright.dialects.text import parse_module
+    from tilewright.targets.cpu.pipeline import run_pipeline
+
+    return emit_module(run_pipeline(parse_module(source), m, options, []).module, m.target)
 
 
 TARGET = CpuTarget()

@@ -91,7 +91,7 @@ class EmuTarget(Target):
             "named": lowered.uses_named,
             "sites": [_place(op) for op in lowered.sites],
         }
-        return EmuExecutable(data, meta, StageTexts(source, _lower), text, native())
+        return EmuExecutable(data, meta, StageTexts(source, _lower), lambda: text, native())
 
     def fingerprint(self, options: CompileOptions) -> str:
         return native().key()
@@ -101,8 +101,16 @@ class EmuTarget(Target):
         return f"on the CPU, {native()}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
-        data, meta, source, llvm = loaded(artifacts)
-        return EmuExecutable(data, meta, StageTexts(source, _lower), llvm, native())
+        data, meta, source = loaded(artifacts)
+        text = partial(_emitted, source)
+        return EmuExecutable(data, meta, StageTexts(source, _lower), text, native())
+
+
+def _emitted(source: str) -> str:
+    """LLVM's text of a kernel that was loaded."""
+    from tilewright.dialects.text import parse_module
+
+    return emit_module(_lower(parse_module(source))[1].module, native())
 
 
 def _lower(
