@@ -13,6 +13,7 @@ import pytest
 from tests.draws import fresh_rng
 from tilewright import dtypes
 from tilewright import graph as G
+from tilewright.diagnostics import UnsupportedError
 from tilewright.graph import compiled
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -85,7 +86,6 @@ def test_any_value_is_right(name: str, size: int, monkeypatch: pytest.MonkeyPatc
     (text,) = graph.plan().kernels
     assert set(text.tiled) == left and text.multiplied == {(dtypes.bf16, dtypes.bf16)}
     monkeypatch.setattr(graph, "_options", {"target": "cpu"})
-    monkeypatch.setattr(graph, "_is_left", lambda _: True)
     monkeypatch.setattr(compiled, "auto", size)
     out = graph(*arrays)
     for made, want in zip(
@@ -101,6 +101,20 @@ def test_gathered_rows_keep_their_tiles() -> None:
     )
     graph = G.trace(lambda ids, table, w: table[ids] @ w, ids, table, w).compile(target="sm_90a")
     assert not any(text.tiled for text in graph.plan().kernels)
+
+
+def test_tiles_stay_where_the_target_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = (np.ones(s, bf16) for s in ((70, 600), (600, 90)))
+    graph = G.trace(product, x, w).compile(target="sm_90a")
+    (text,) = graph.plan().kernels
+    assert text.tiled
+    monkeypatch.setattr(graph, "_options", {"target": "cpu"})
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError("nothing is legal")
+
+    monkeypatch.setattr(get_target("cpu"), "choices", refused)
+    assert (graph(x, w) == 600).all() and not text.tiled
 
 
 def test_a_target_says_what_it_knows() -> None:

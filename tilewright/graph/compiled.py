@@ -6,7 +6,7 @@ length of a sequence, or one more layer, usually compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arguments import ArraySpec, contiguous_strides
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.graph.fuse import Schedule
 from tilewright.graph.generate import generate
 from tilewright.graph.kernel_text import KernelText, View
@@ -76,12 +76,8 @@ class CompiledGraph:
         for text in plan.kernels:
             kernel = text.kernel().options(**self._options) if self._options else text.kernel()
             views = [_viewed(memory[v.buffer], v) for v in text.views.values()]
-            if not all(text.grid):
-                continue
-            if text.tiled and self._is_left(text):
-                kernel[text.counted](*views, **dict.fromkeys(text.tiled, auto))
-            else:
-                kernel[text.grid](*views)
+            if all(text.grid):
+                _tiled(text, lambda grid, left: kernel[grid](*views, **left))  # noqa: B023
         results = tuple(memory[name] for name in graph.results)
         return results[0] if len(results) == 1 else results
 
@@ -98,7 +94,11 @@ class CompiledGraph:
 
     def _made(self, sizes: tuple[tuple[str, int], ...]) -> Plan:
         made = self._scheduled(dict(sizes))
-        return Plan(made, [generate(made.graph, task) for task in made.graph.tasks])
+        texts = [generate(made.graph, task) for task in made.graph.tasks]
+        for text in texts:
+            if not self._is_left(text):
+                text.tiled.clear()
+        return Plan(made, texts)
 
     def _scheduled(self, sizes: Mapping[str, int]) -> Schedule:
         return schedule(self.graph.bound(sizes), self._options.get("target"), self._fuse)
@@ -125,8 +125,8 @@ class CompiledGraph:
         made: list[Any] = []
         for text in plan.kernels:
             specs = [_spec(graph, graph.buffers[v.buffer], v) for v in text.views.values()]
-            left = dict.fromkeys(text.tiled, auto) if there._is_left(text) else {}
-            made.append(text.kernel().compile(*specs, **left, target=target))
+            kernel = text.kernel()
+            made.append(_tiled(text, lambda _, left: kernel.compile(*specs, **left, target=target)))  # noqa: B023
         return made
 
     def _bind(self, arrays: list[Any]) -> dict[str, int]:
@@ -155,6 +155,17 @@ class CompiledGraph:
                         + (f" is {extent.value(sizes)}" if extent.names else " is asked for")
                     )
         return sizes
+
+
+def _tiled(text: KernelText, run: Callable[[Any, Mapping[str, Any]], Any]) -> Any:
+    """What `run` gives for a kernel's grid and the constants that are left to the target; without any from then on,
+    where it finds nothing legal."""
+    if text.tiled:
+        try:
+            return run(text.counted, dict.fromkeys(text.tiled, auto))
+        except UnsupportedError:
+            text.tiled.clear()
+    return run(text.grid, {})
 
 
 def _array(value: Any) -> Any:
