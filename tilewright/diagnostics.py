@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import linecache
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -226,6 +226,17 @@ def unsupported(
 ) -> TilewrightError:
     """An UnsupportedError at an xDSL op or value: the refusal of an op by a target or a machine."""
     return error_at(op, message, rule=rule, hint=hint, kind=UnsupportedError)
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str | None:
+    """A hint: the known names that one is most like, one of other case before others; None where less than `cutoff` of
+    it is like any."""
+    import difflib  # late: only who errs waits for it
+
+    names = list(known)
+    same = [each for each in names if each.lower() == name.lower()][:1]
+    near = same or difflib.get_close_matches(name, names, most, cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def _is_location(place: Any) -> bool:

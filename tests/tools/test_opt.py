@@ -47,7 +47,7 @@ def test_ir_after_all(tilewright, twice):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["-p", "canonicalise"], "did you mean 'canonicalize'"),
+    (["-p", "canonicalise"], "did you mean canonicalize"),
     (["-p", "cse{speed=3}"], "speed"),
     (["-p", "cse{"], "pipeline"),
     (["--pass-pipeline", "cse"], "builtin.module"),

@@ -37,7 +37,7 @@ def test_what_is_read(text, passes):
         ("builtin.module(cse))", 20, "the end is expected"),
         ("cse{", 4, "never closed"),
         ("cse cse", 5, "the end is expected"),
-        ("canonicalise", 1, "did you mean 'canonicalize'?"),
+        ("canonicalise", 1, "did you mean canonicalize?"),
         ("cse,xegpu-propagate-layout{knd=lane}", 28, "its options are kind=subgroup, target=pvc"),
         ("builtin.module(cse{speed=3})", 20, "cse has no options"),
         ("xegpu-propagate-layout{kind=1}", 1, "given (1,), expected"),

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from tilewright.diagnostics import did_you_mean
+
 _DISTRIBUTION = (
     "in every dimension sg_data divides the extent, and the extent and sg_layout x sg_data divide one another; "
     "inst_data divides sg_data, lane_layout x lane_data divides inst_data"
@@ -310,8 +312,8 @@ def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | N
     if unknown is not None:
         known = list(names)
         own = instead_of(unknown[1]) is None
-        near = get_close_matches(unknown[1], known, n=3, cutoff=0.7) if own else []
-        return f"did you mean {' or '.join(near)}?" if near else _of_dialect(unknown[1], known)
+        near = did_you_mean(unknown[1], known, 3, 0.7) if own else None
+        return near or _of_dialect(unknown[1], known)
     if (formless := _FORMLESS.search(message)) is not None:
         return instead_of(formless[1])
     return next((hint for pattern, hint in _HINTS if pattern.search(message)), None)

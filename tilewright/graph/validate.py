@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from itertools import product
 
-from tilewright.diagnostics import CompileError, Location
+from tilewright.diagnostics import CompileError, Location, did_you_mean
 from tilewright.graph.affine import Affine
 from tilewright.graph.elements import check_elements
 from tilewright.graph.nodes import (
@@ -134,12 +133,10 @@ class _Checks:
         where = f"Task {task.name}: {print_operation(self.graph, operation)}"
         entry = entry_of(operation.op)
         if entry is None:
-            near = get_close_matches(operation.op, OPERATIONS, n=3, cutoff=0.7)
             raise CompileError(
                 f"{where}: there is no operation {operation.op}",
-                hint=f"did you mean {' or '.join(near)}?"
-                if near
-                else f"there are {', '.join(OPERATIONS)}",
+                hint=did_you_mean(operation.op, OPERATIONS, 3, 0.7)
+                or f"there are {', '.join(OPERATIONS)}",
             )
         if len(operation.operands) != entry.arity:
             raise CompileError(

@@ -7,9 +7,9 @@ docs/from-triton.md. Imports nothing of the compiler: ``import tilewright`` read
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
+from tilewright.diagnostics import did_you_mean
 from tilewright.lang.registry import FUNCTIONS, describe_signature
 
 _INDEX = "tw.where(x == tw.{0}(x, 1), tw.arange(0, x.shape[1], axis=1, shape=x.shape), x.shape[1])"
@@ -211,8 +211,7 @@ def meant(name: str, known: Collection[str]) -> str | None:
     """A hint for a name that is none of ``known``: what it is called here, or what it was mistyped for."""
     if name in INSTEAD:
         return sentence(INSTEAD[name])
-    close = difflib.get_close_matches(name, known, 1, 0.75)
-    return f"did you mean {close[0]}?" if close else None
+    return did_you_mean(name, known, cutoff=0.75)
 
 
 def counterpart(name: str) -> str | None:

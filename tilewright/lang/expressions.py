@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, cast
@@ -14,7 +13,7 @@ from xdsl.dialects.builtin import i1
 from xdsl.ir import Block, Region, SSAValue
 
 from tilewright import dtypes
-from tilewright.diagnostics import CompileError
+from tilewright.diagnostics import CompileError, did_you_mean
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
@@ -171,12 +170,8 @@ def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
         return elsewhere.sentence(answer)
     if isinstance(owner, Value) and (answer := elsewhere.counterpart(name)):
         return answer
-    close = difflib.get_close_matches(name, known, 1, 0.75)
-    if close:
-        return f"did you mean {close[0]}?"
-    if type(owner) in _MEMBERS:
-        return f"it has {', '.join(known)}"
-    return None
+    listed = f"it has {', '.join(known)}" if type(owner) in _MEMBERS else None
+    return did_you_mean(name, known, cutoff=0.75) or listed
 
 
 @expression(ast.Subscript)

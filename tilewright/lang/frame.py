@@ -11,7 +11,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import LocationAttr
 
-from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
+from tilewright.diagnostics import CompileError, Location, Note, TilewrightError, did_you_mean
 from tilewright.frozen import frozen
 from tilewright.lang.context import ArgumentError, Emitter
 from tilewright.lang.liveness import NONE, Names, live_after_each
@@ -152,12 +152,9 @@ class Frame:
         except KeyError:
             pass
         import builtins
-        import difflib
 
         known = [*self.names, *self.source.function.__globals__, *vars(builtins)]
-        same = [each for each in known if each.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, known, 1, 0.7)
-        hint = f"did you mean {close[0]}?" if close else None
+        hint = did_you_mean(name, known, cutoff=0.7)
         raise self.error(node, f"the name {name} is not defined", hint=hint)
 
     @contextmanager

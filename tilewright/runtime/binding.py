@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright import dtypes
 from tilewright.arguments import Argument, ArrayArg
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import LaunchError, did_you_mean
 from tilewright.runtime.arrays import describe, is_array, with_article
 from tilewright.runtime.key import ScalarType, scalar_type, stable_text
 from tilewright.targets.base import CompileOptions
@@ -124,11 +124,7 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
         return f"it is an option: kernel.options({name}=...)[grid](...)"
     if name in ("num_warps", "num_ctas", "maxnreg"):
         return "leave it out: the planner chooses how many threads a workgroup has"
-    import difflib  # late: only who errs waits for it
-
-    same = [each for each in known if each.lower() == name.lower()]
-    close = same or difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else None
+    return did_you_mean(name, known)
 
 
 def describe_argument(value: Any, name: str) -> ArrayArg:

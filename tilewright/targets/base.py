@@ -17,7 +17,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, did_you_mean
 from tilewright.frozen import frozen
 from tilewright.passes.observer import Observer, ignore
 
@@ -363,12 +363,10 @@ def split_name(name: str) -> tuple[str, str | None]:
             return family, name
     family, _, machine = name.partition("-")
     if family not in TARGETS:
-        from difflib import get_close_matches
-
         from tilewright.uarch import MACHINES
 
-        near = get_close_matches(name, [*TARGETS, *MACHINES], 1)
-        meant = f"did you mean {near[0]}? " if near else ""
+        near = did_you_mean(name, [*TARGETS, *MACHINES])
+        meant = f"{near} " if near else ""
         known = f"the targets are {', '.join(TARGETS)}; machines are named as xe-pvc and sm_90a are"
         raise UnsupportedError(f"no target is called {name!r}", hint=meant + known)
     return family, machine or None

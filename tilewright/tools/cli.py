@@ -69,8 +69,9 @@ class Parser(argparse.ArgumentParser):
 
     def _meant(self, message: str) -> str | None:
         """What was meant where a choice or an option is not known; None without a guess."""
-        import difflib
         import re
+
+        from tilewright.diagnostics import did_you_mean
 
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             word, known = choice[1], re.findall(r"'([^']*)'", choice[2])
@@ -78,8 +79,8 @@ class Parser(argparse.ArgumentParser):
             word, known = option[1], re.findall(r"--[\w-]+", self.format_usage())
         else:
             return None
-        if near := difflib.get_close_matches(word, known, 2):
-            return f"did you mean {' or '.join(near)}?"
+        if near := did_you_mean(word, known, 2):
+            return near
         return f"a pass is named with -p: -p {word[2:]}" if self.prog.endswith(" opt") else None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, make_dataclass
-from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 
-from tilewright.diagnostics import Location, UnsupportedError
+from tilewright.diagnostics import Location, UnsupportedError, did_you_mean
 from tilewright.frozen import frozen
 from tilewright.passes.pipeline import Pass, Pipeline
 from tilewright.passes.programs import PROGRAMS
@@ -141,10 +140,9 @@ def make_pipeline(text: str, callback: Any = None) -> PassPipeline:
     passes: list[ModulePass] = []
     for element in listed:
         if element.name not in known:
-            near = get_close_matches(element.name, known, 1)
             raise _error(
                 f"no pass is called {element.name!r}", text, element.start, len(element.name),
-                hint=f"did you mean {near[0]!r}?" if near else "tilewright opt --list shows all passes",
+                hint=did_you_mean(element.name, known) or "tilewright opt --list shows all passes",
             )  # fmt: skip
         passes.append(_configured(known[element.name](), element, text))
     return PassPipeline(tuple(passes), callback)
