@@ -185,8 +185,8 @@ class PanelRates:
     uneven: float
     """Programs that the last core does while others wait, by the binary logarithm of the cores."""
     parted: float = inf
-    """Bytes of C that go out per second, as far as it takes longer than whole rows, where programs store parts of rows
-    that the second cache does not hold."""
+    """Bytes of C per second, computed in tiles, as far as they take longer than whole rows, where programs store parts
+    of rows that the second cache does not hold."""
     long_runs: float = 1.0
     """Of what a core reads from memory, where rows beside few are so long that those behind them are not fetched by
     name."""

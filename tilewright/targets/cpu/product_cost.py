@@ -229,8 +229,6 @@ class PanelCosts:
             multiplied *= 1 + FEWER * (kernel.wide / kernel.columns * groups / panels - 1)
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
-        if p.b.tiles > 1:
-            found.append(("sums", self._parted(p), True))
         block = 0 if by_rows else kernel.depth * p.a.mean
         more = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
         if more > 0:  # of A, what comes back from afar for each panel of B
@@ -246,7 +244,7 @@ class PanelCosts:
         # What of a tile lies outside of the arrays is cleared.
         beside += (tile - sums) * ((1 - beyond) / rates.panels + beyond / far_sums)
         if kernel.tiles:  # stored from a buffer
-            beside += tile * beyond / far_sums
+            beside += tile * beyond / far_sums + self._parted(p)
         if swapped:  # turned round into it from another
             both = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0])
             room = max(TURNED_BYTES, COPIED_BYTES - p.b.tile * min(depth, row))
@@ -362,7 +360,9 @@ class PanelCosts:
         whole = p.a.whole * p.b.whole * size
         past = whole >= STREAM_BYTES and p.b.tile * size >= MIN_BYTES[0]
         apart = whole >= STREAM_BYTES or (self.threads == 1 < p.a.tiles and whole >= COPIED_BYTES)
-        return p.a.mean * p.b.mean * size / self.rates.parted if apart and not past else 0.0
+        if past or not apart or p.b.tiles == 1:
+            return 0.0
+        return p.a.mean * p.b.mean * size / self.rates.parted
 
     def _torn(self, p: PlacedProduct, bytes: int) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
