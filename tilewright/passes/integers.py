@@ -439,11 +439,8 @@ def _modulus(op: Operation) -> SSAValue | None:
         return None
     product, dividend = op.rhs.op, op.lhs
     if isinstance(product, arith.MuliOp) and isinstance(product.lhs, OpResult):
-        quotient = product.lhs.op
-        if isinstance(quotient, arith.FloorDivSIOp) and list(quotient.operands) == [
-            dividend,
-            product.rhs,
-        ]:
+        made = product.lhs.op
+        if isinstance(made, arith.FloorDivSIOp) and [*made.operands] == [dividend, product.rhs]:
             return product.rhs
     return None
 
@@ -479,6 +476,21 @@ def bounds(value: Index, extent: Extents = lambda _: None) -> Bounds:
 def span(value: Index, extent: Extents = lambda _: EXTENT) -> Span | None:
     """Inclusive bounds; None where one of them is not known."""
     return Ranges(extent).span(value)
+
+
+def lies_in(found: Span | None, bounds: Span) -> bool:
+    return found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]
+
+
+def with_term_in(
+    total: SSAValue, bounds: Span, of: Callable[[SSAValue], Span | None] = span
+) -> tuple[SSAValue, SSAValue, Span] | None:
+    """The terms of a sum, of which the second lies within bounds, and its span; None for what is no such sum."""
+    if isinstance(op := total.owner, arith.AddiOp):
+        for other, term in (op.operands, op.operands[::-1]):
+            if (found := of(term)) is not None and lies_in(found, bounds):
+                return other, term, found
+    return None
 
 
 def is_natural(value: Index) -> bool:

@@ -21,7 +21,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import xetile
 from tilewright.passes.carried import behind
-from tilewright.passes.integers import Span
+from tilewright.passes.integers import Span, lies_in, with_term_in
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import END, LACKING, OPEN, WRAP
@@ -75,13 +75,9 @@ def _clamped(d: Distributor, offset: SSAValue | int) -> Idx:
     known = st.facts(d).clamped
     if at not in known:
         known[at] = (
-            at if _within(st.facts(d).ranges.span(offset), KNOWN) else _in_front(d, offset, at)
+            at if lies_in(st.facts(d).ranges.span(offset), KNOWN) else _in_front(d, offset, at)
         )
     return known[at]
-
-
-def _within(found: Span | None, bounds: Span) -> bool:
-    return found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]
 
 
 def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
@@ -89,16 +85,10 @@ def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
     ranges = st.facts(d).ranges
     near: list[SSAValue] = []
     total = 0, 0
-    while isinstance(sum := far.owner, arith.AddiOp):
-        for term, other in (sum.operands, sum.operands[::-1]):
-            found = ranges.span(term)
-            both = None if found is None else (total[0] + found[0], total[1] + found[1])
-            if both is not None and _within(both, NEAR):
-                total, far = both, other
-                near.append(term)
-                break
-        else:
-            break
+    while found := with_term_in(far, (NEAR[0] - total[0], NEAR[1] - total[1]), ranges.span):
+        far, term, (low, high) = found
+        total = total[0] + low, total[1] + high
+        near.append(term)
     b, base = d.b, d.idx(far)
     least, most = ranges.span(far) or (-(1 << 63), 1 << 63)
     with _behind(b, base):

@@ -39,7 +39,7 @@ from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.carried import behind
 from tilewright.passes.emit import Inserter
-from tilewright.passes.integers import EXTENT, span
+from tilewright.passes.integers import EXTENT, lies_in, span, with_term_in
 
 LANES_MOST = 16
 """Components of the longest register (codegen.registers)."""
@@ -126,16 +126,12 @@ class LaneBuilder(Inserter, Constants):
         if number in self._places:
             return self._places[number]
         found = span(number)
-        if found is not None and found[0] >= -EXTENT and found[1] <= EXTENT:
+        if lies_in(found, (-EXTENT, EXTENT)):
             return number
         new: list[Operation] = []
-        if isinstance(sum := number.owner, arith.AddiOp):
-            for far, near in (sum.operands, sum.operands[::-1]):
-                by = span(near)
-                if by is not None and by[0] >= -EXTENT and by[1] <= EXTENT:
-                    new = [arith.AddiOp(self.idx(self.place(far)), near)]
-                    break
-        if not new:
+        if terms := with_term_in(number, (-EXTENT, EXTENT)):
+            new = [arith.AddiOp(self.idx(self.place(terms[0])), terms[1])]
+        else:
             last = number
             if found is None or found[1] > REACH:
                 new.append(arith.MinSIOp(last, self.idx(REACH)))
