@@ -10,7 +10,15 @@ import pytest
 from tilewright import knobs
 from tilewright.codegen import native
 from tilewright.codegen.cpuid import CPUID, XGETBV, identity
-from tilewright.codegen.elf import X86_64, Image, Unplaceable, executable
+from tilewright.codegen.elf import (
+    X86_64,
+    Image,
+    Unplaceable,
+    defined_symbols,
+    executable,
+    objects,
+    undefined_symbols,
+)
 from tilewright.codegen.jit import compile_object, link
 from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.target import for_cpu, x86
@@ -86,6 +94,44 @@ def test_code_reaches_its_data_and_what_is_far_away(
     WORD.from_address(addresses["shared"]).value = 0
     assert k(0, 1) == 3 * 2 + start + 4
     del kept
+
+
+CALLED = """
+@count = global i64 {start}
+define i64 @called(i64 %x) {{
+  %n = load i64, ptr @count
+  %y = add i64 %n, %x
+  store i64 %y, ptr @count
+  ret i64 %y
+}}
+"""
+CALLING = """
+@count = external global i64
+declare i64 @called(i64)
+define i64 @f(i64 %x) {
+  %y = call i64 @called(i64 %x)
+  %z = load i64, ptr @count
+  %s = add i64 %y, %z
+  ret i64 %s
+}
+"""
+
+
+@pytest.mark.parametrize("machine", [X86_64, X86_64 + 1], ids=["image", "LLVM"])
+def test_objects_that_follow_one_another_reach_what_others_define(
+    machine: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.codegen.elf.X86_64", machine)
+    start, x = (int(n) for n in rng.integers(2, 1 << 20, 2))
+    parts = [compile_object(t, TARGET) for t in (CALLED.format(start=start), CALLING)]
+    data = b"".join(parts)
+    assert [*objects(data)] == parts
+    assert defined_symbols(data) == ["called", "count", "f"] and not undefined_symbols(parts[0])
+    assert undefined_symbols(parts[1]) == ["called", "count"] and not undefined_symbols(data)
+    loaded = LoadedObject(data, TARGET)
+    f = ctypes.CFUNCTYPE(WORD, WORD)(loaded.address("f"))
+    assert f(x) == 2 * (start + x) and f(1) == 2 * (start + x + 1)
+    assert WORD.from_address(loaded.address("count")).value == start + x + 1
 
 
 def test_what_it_cannot_place_is_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:

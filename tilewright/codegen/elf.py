@@ -63,34 +63,45 @@ class Symbol(NamedTuple):
     value: int
 
 
-def _sections(data: bytes) -> list[Section]:
-    if data[:4] != b"\x7fELF" or data[4] != 2:
+def _sections(data: bytes, start: int) -> tuple[list[Section], int]:
+    """Of the object that begins at `start`, offsets from the start of `data`; and where it ends, as LLVM's do with the
+    table of their sections."""
+    if data[start : start + 4] != b"\x7fELF" or data[start + 4] != 2:
         raise ValueError("not a 64-bit ELF object")
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    size, count, _ = struct.unpack_from("<HHH", data, 0x3A)
-    return [
-        Section(*struct.unpack_from("<IIQQQQIIQQ", data, table + i * size)) for i in range(count)
-    ]
+    (table,) = struct.unpack_from("<Q", data, start + 0x28)
+    size, count, _ = struct.unpack_from("<HHH", data, start + 0x3A)
+    at = start + table
+    found = [Section(*struct.unpack_from("<IIQQQQIIQQ", data, at + i * size)) for i in range(count)]
+    return [s._replace(offset=start + s.offset) for s in found], at + count * size
 
 
 def objects(data: bytes) -> Iterator[bytes]:
-    """The objects that follow one another in `data`: LLVM ends each with the table of its sections."""
-    while data:
-        (table,) = struct.unpack_from("<Q", data, 0x28)
-        size, count, _ = struct.unpack_from("<HHH", data, 0x3A)
-        end = table + size * count
-        yield data[:end] if end < len(data) else data
-        data = data[end:]
+    """The objects that follow one another in `data`."""
+    start = 0
+    while start < len(data):
+        end = _sections(data, start)[1]
+        yield data[start:end]
+        start = end
 
 
 @lru_cache(maxsize=1)
 def _parsed(data: bytes) -> tuple[list[Section], list[Symbol]]:
-    """Of the object that is being loaded, its sections and symbols."""
-    sections = _sections(data)
-    return sections, list(_symbols(data, sections))
+    """Of what is being loaded, the sections and symbols of all objects. Symbols and relocations name sections by their
+    place in that list; of relocations, `link` is the place of their object's first symbol."""
+    sections: list[Section] = []
+    symbols: list[Symbol] = []
+    start = 0
+    while start < len(data):
+        own, start = _sections(data, start)
+        base, first = len(sections), len(symbols)
+        symbols += _symbols(data, own, base)
+        sections += [
+            s._replace(info=base + s.info, link=first) if s.type == _RELA else s for s in own
+        ]
+    return sections, symbols
 
 
-def _symbols(data: bytes, sections: list[Section]) -> Iterator[Symbol]:
+def _symbols(data: bytes, sections: list[Section], base: int) -> Iterator[Symbol]:
     for section in sections:
         if section.type != _SYMTAB:
             continue
@@ -99,33 +110,37 @@ def _symbols(data: bytes, sections: list[Section]) -> Iterator[Symbol]:
         for name, info, _, index, value, _ in struct.iter_unpack("<IBBHQQ", table):
             at = strings + name
             yield Symbol(
-                data[at : data.index(b"\0", at)].decode(), info >> 4 in (1, 2), index, value
+                data[at : data.index(b"\0", at)].decode(),
+                info >> 4 in (1, 2),
+                index and base + index,
+                value,
             )
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """Names that loading the object must find elsewhere."""
-    return _names(data, False)
+    """Names that loading the objects must find elsewhere."""
+    return sorted({*_names(data, False)} - {*_names(data, True)})
 
 
 def defined_symbols(data: bytes) -> list[str]:
-    """Names of the functions and data that the object gives."""
-    return _names(data, True)
+    """Names of the functions and data that the objects give."""
+    return sorted({*_names(data, True)})
 
 
 def _names(data: bytes, defined: bool) -> list[str]:
     shared = (s for s in _parsed(data)[1] if s.shared and s.name)
-    return sorted({s.name for s in shared if (s.section != 0) == defined})
+    return [s.name for s in shared if (s.section != 0) == defined]
 
 
 class Image:
-    """An object in memory: code, constants and data, each on pages of its own, near enough for relative addresses.
+    """Objects that follow one another, in memory: code, constants and data of all, each on pages of their own, near
+    enough for relative addresses.
 
     Other symbols have an address of 8 bytes and a branch to it beside the code: they may lie anywhere.
     """
 
     def __init__(self, data: bytes, addresses: Mapping[str, int]):
-        """`addresses` of the symbols that the object does not define. Unplaceable where LLVM has to do it."""
+        """`addresses` of the symbols that no object defines. Unplaceable where LLVM has to do it."""
         if struct.unpack_from("<H", data, 18) != (X86_64,):
             raise Unplaceable
         sections, table = _parsed(data)
@@ -151,16 +166,17 @@ class Image:
                 start = sections[i].offset
                 self._memory[at : at + sections[i].size] = data[start : start + sections[i].size]
 
+        self.addresses = {
+            s.name: base + offsets[s.section] + s.value
+            for s in table
+            if s.shared and s.section in offsets
+        }
+        """Of the symbols that the objects define."""
+        elsewhere = {**addresses, **self.addresses}
         where: list[int | None] = [
-            base + offsets[s.section] + s.value if s.section in offsets else addresses.get(s.name)
+            base + offsets[s.section] + s.value if s.section in offsets else elsewhere.get(s.name)
             for s in table
         ]
-        self.addresses = {
-            s.name: at
-            for s, at in zip(table, where, strict=True)
-            if s.shared and s.section and at is not None
-        }
-        """Of the symbols that the object defines."""
         known = set[int]()
 
         def branch(symbol: int, target: int) -> int:
@@ -175,7 +191,8 @@ class Image:
                 continue
             relocations = data[section.offset : section.offset + section.size]
             for offset, info, addend in struct.iter_unpack("<QQq", relocations):
-                at, symbol, kind = offsets[section.info] + offset, info >> 32, info & 0xFFFFFFFF
+                at, kind = offsets[section.info] + offset, info & 0xFFFFFFFF
+                symbol = section.link + (info >> 32)
                 target = where[symbol]
                 if target is None:
                     raise Unplaceable

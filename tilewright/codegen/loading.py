@@ -61,33 +61,32 @@ class LoadedObject:
 
         Raises CompileError when the object needs a symbol that none of them gives.
         """
-        self._code: list[Any] = []
-        self._addresses: dict[str, int] = {}
-        for each in objects(data):
-            found: dict[str, int] = {}
-            for name in undefined_symbols(each):
-                if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
-                    continue
-                address = (
-                    self._addresses.get(name) or (symbols or {}).get(name) or support_address(name)
+        found: dict[str, int] = {}
+        for name in undefined_symbols(data):
+            if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
+                continue
+            address = (symbols or {}).get(name) or support_address(name)
+            if address is None and (ours or LIBRARY.fullmatch(name)):
+                address = _process_address(name)
+            if address is None:
+                raise CompileError(
+                    f"the object needs '{name}', which nothing here defines",
+                    rule="code of a program reaches the functions of the runtime, and no others of this process",
                 )
-                if address is None and (ours or LIBRARY.fullmatch(name)):
-                    address = _process_address(name)
-                if address is None:
-                    raise CompileError(
-                        f"the object needs '{name}', which nothing here defines",
-                        rule="code of a program reaches the functions of the runtime, and no others of this process",
-                    )
-                found[name] = address
-            try:
-                code = Image(each, found)
-                defined: Mapping[str, int] = code.addresses
-            except Unplaceable:
-                from tilewright.codegen.jit import link
+            found[name] = address
+        self._code: Any
+        try:
+            self._code = Image(data, found)
+            self._addresses = self._code.addresses
+        except Unplaceable:
+            from tilewright.codegen.jit import link
 
+            self._code, self._addresses = [], dict[str, int]()
+            for each in objects(data):
                 code, defined = link(each, target, found)
-            self._code.append(code)
-            self._addresses |= defined
+                self._code.append(code)
+                self._addresses |= defined
+                found |= defined
 
     def address(self, name: str) -> int:
         """Address of a function; KeyError if the object does not define it."""

@@ -45,8 +45,8 @@ class HostExecutable:
         """One object with all of the code, for a linker."""
         from tilewright.codegen.jit import compile_object
 
-        single = next(objects(self._data))
-        return single if single is self._data else compile_object(self.asm["llvm"], self._target)
+        single = next(objects(self._data)) == self._data
+        return self._data if single else compile_object(self.asm["llvm"], self._target)
 
     def artifacts(self) -> Mapping[str, bytes]:
         # The text of the code is five times as long as all else, and who asks for it has the source lowered again.
