@@ -202,6 +202,8 @@ class Costs:
             axes, core, layer = s.axes, s.core, layers[s.statement.name]
             around: tuple[str, ...] = ()
             under.flops[axes, axes] += layer * s.statement.flops
+            if any(online(self.nest, tiling, s.statement, e.statement) for e in self.counted):
+                under.near[axes, self.set_of(s.statement.kept)] += layer * 4  # rescaled each time
             if core is None:
                 under.near[axes, axes] += layer * 4
                 under.ops[axes] = under.ops.get(axes, 0) + layer
