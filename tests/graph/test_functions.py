@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
+from tilewright import dtypes
 from tilewright import graph as G
 from tilewright.diagnostics import CompileError
 
@@ -80,6 +81,48 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an array for a number of rows": (lambda x: G.scatter_add(x, x, x), "is the number of rows"),
     "an operator": (lambda x: divmod(x, 2), "np.divmod is not traced"),
 }
+
+
+PLACES: dict[str, Any] = {
+    "rows": lambda x, i, j: x[i] * 2,
+    "columns": lambda x, i, j: x[:, i],
+    "into a product": lambda x, i, j: x[i] @ x.T,
+    "as int8": lambda x, i, j: x[i.astype(np.int8)],
+    "along": lambda x, i, j: np.take_along_axis(x, j, 1),
+    "two": lambda x, i, j: x[i, i],
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_count_from_the_end_where_they_are_negative(name: str):
+    rng = fresh_rng()
+    x = rng.integers(-9, 10, (6, 6)).astype(np.float32)
+    i, j = rng.integers(-6, 6, 9).astype(np.int32), rng.integers(-6, 6, (6, 4))
+    i[0], j[0, 0] = -1, -6
+    graph = G.trace(
+        PLACES[name], *(G.array(a.shape, dtypes.from_numpy(a.dtype)) for a in (x, i, j))
+    )
+    np.testing.assert_array_equal(graph.compile()(x, i, j), PLACES[name](x, i, j))
+
+
+@pytest.mark.parametrize("kinds", [("i8", "i8"), ("i4", "u1"), ("i2", "i4")], ids=str)
+def test_whole_powers_of_whole_numbers(kinds: tuple[str, str]):
+    """Exact beyond 2^53, and around the end of their type as products go."""
+    rng = fresh_rng()
+    x, n = (
+        rng.integers(-9, 10, (7, 5)).astype(kinds[0]),
+        rng.integers(0, 80, (7, 5)).astype(kinds[1]),
+    )
+    n[0], x[1] = n[0] % 20, x[1] % 3 - 1
+    graph = G.trace(
+        lambda x, n: (x**n, 3**n), *(G.array(a.shape, dtypes.from_numpy(a.dtype)) for a in (x, n))
+    )
+    found = graph.compile()(x, n)
+    # From 64 on, what is odd and no 1 is only known to wrap around.
+    known = (np.abs(x.astype("i8")) <= 1) | (x % 2 == 0) | (n < 64)
+    for got, wanted, of in zip(found, (x**n, 3**n), (known, n < 64), strict=True):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got[of], wanted[of])
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -16,8 +16,9 @@ from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import affine
 from tilewright.graph.arrange import moveaxis
-from tilewright.graph.functions import einsum_of_two, indices, matmul, power
+from tilewright.graph.functions import einsum_of_two, from_end, indices, matmul
 from tilewright.graph.nodes import Access, Gather, Index
+from tilewright.graph.powers import power
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise, reduced, where, widened
 
@@ -181,7 +182,7 @@ def along(x: Traced, ids: Traced, axis: int) -> Traced:
             f"[{', '.join(map(str, ids.extents))}]",
             rule="the places are integers, and all other dimensions are the same",
         )
-    at = Index(affine(f"#{axis}"))
+    ids, at = from_end(ids, x.extents[axis]), Index(affine(f"#{axis}"))
     x = x if x.view.count(at) == 1 else x.copied()
     place = Gather(Access(ids.buffer, ids.view))
     view = tuple(place if e == at else e for e in x.view)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import pairwise
-from math import log2
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import Affine, affine
-from tilewright.graph.arrange import ARRANGED, full_like
+from tilewright.graph.arrange import ARRANGED
 from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
 from tilewright.graph.traced import (
     Traced,
@@ -105,8 +104,8 @@ def einsum_of_two(subscripts: str, a: Any, b: Any) -> Any:
 # Indexing ---------------------------------------------------------------------------------------------------------
 
 
-def index(x: Traced, key: Any) -> Traced:
-    """``x[key]``: numbers, slices, None, ``...``, and one array of integers (a gather)."""
+def index(x: Traced, key: Any, negative: bool = True) -> Traced:
+    """``x[key]``: numbers, slices, None, ``...``, and arrays of integers (a gather), some of which may be negative."""
     keys = list(key) if isinstance(key, tuple) else [key]
     place = next((i for i, k in enumerate(keys) if k is Ellipsis), None)
     if place is not None:
@@ -129,7 +128,7 @@ def index(x: Traced, key: Any) -> Traced:
                 raise CompileError(f"indices of {k.dtype}: a gather takes integers")
             if gathers:
                 return _index_many(x, keys)
-            gathers[old] = k
+            gathers[old] = k = from_end(k, extent) if negative else k
             values[name] = affine(f"@{len(extents)}")
             extents += k.extents
         elif isinstance(k, slice):
@@ -157,7 +156,7 @@ def index(x: Traced, key: Any) -> Traced:
     entries = list(x.view)
     marked = [i for i, e in enumerate(entries) if isinstance(e, Index) and e.at == affine(mark)]
     if not marked:  # the dimension is a window or the like: it needs a Buffer of its own
-        return index(x.copied(), key)
+        return index(x.copied(), key, negative)
     entries = list(Access(x.buffer, x.view).substitute(values).entries)
     entries[marked[0]] = Gather(taken_at)
     return Traced(x.recorder, x.buffer, tuple(extents), tuple(entries), x.dtype)
@@ -184,11 +183,13 @@ def _index_many(x: Traced, keys: Sequence[Any]) -> Traced:
         k = from_end(k, extent)
         place = k if place is None else place * extent + k
     x = x.reshape([*x.extents[:first], -1, *x.extents[first + len(at) :]])
-    return index(x, (*[slice(None)] * first, place))
+    return index(x, (*[slice(None)] * first, place), negative=False)
 
 
 def from_end(ids: Traced, extent: Any) -> Traced:
     """Indices, the negative ones of which count from the end."""
+    if ids.dtype.is_unsigned:
+        return ids
     ids = ids.astype(dtypes.i64)
     return where(ids < 0, ids + extent, ids)
 
@@ -300,39 +301,6 @@ def indices(like: Any, axis: int) -> Any:
     return like.recorder.add(
         "iota", [affine(names[axis])], extents, range(like.ndim), dtypes.i64
     )  # fmt: skip
-
-
-def _any_power(x: Any, exponent: Traced) -> Traced:
-    """|x| to a power by exp2 and log2, with x's sign where the power is odd; NaN where it is no whole number."""
-    kind = elementwise("add", exponent, x).dtype
-    if not kind.is_float:  # whole numbers are exact in f64
-        x = x.astype(dtypes.f64) if isinstance(x, Traced) else float(x)
-        return np.rint(_any_power(x, exponent.astype(dtypes.f64))).astype(kind)
-    exponent = exponent.astype(kind)
-    if not isinstance(x, Traced) and x > 0:
-        return np.exp2(exponent * log2(x))
-    x = x if isinstance(x, Traced) else full_like(exponent, float(x))
-    size = np.absolute(x)
-    size = where(size == 1.0, 1.0, np.exp2(exponent * np.log2(size)))
-    half, whole = exponent * 0.5, np.floor(exponent) == exponent  # infinite ones are even
-    turned = where(np.floor(half) == half, size, where(whole, -size, float("nan")))
-    return where(exponent == 0.0, 1.0, where(x < 0.0, turned, size))
-
-
-def power(x: Any, exponent: Any) -> Traced:
-    """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
-    if isinstance(exponent, Traced):
-        return _any_power(x, exponent)
-    if exponent in (0.5, -0.5):
-        return elementwise("sqrt" if exponent > 0 else "rsqrt", x)
-    if exponent < 0:
-        return 1.0 / power(x, -exponent)
-    if exponent != int(exponent):
-        return elementwise("exp2", elementwise("log2", x) * float(exponent))
-    if exponent < 2:
-        return x if exponent else full_like(x, 1)
-    half = power(x, int(exponent) // 2)
-    return half * half * x if exponent % 2 else half * half
 
 
 # What is made of the primitives -----------------------------------------------------------------------------------

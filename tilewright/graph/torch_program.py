@@ -25,6 +25,7 @@ from tilewright.graph import torch_layers as layers
 from tilewright.graph import torch_more as more
 from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
+from tilewright.graph.powers import power
 from tilewright.graph.torch_more import alike, axes_of, floating
 from tilewright.graph.trace import ArrayType, trace
 from tilewright.graph.traced import Traced, broadcast, elementwise, reduced, where
@@ -287,7 +288,7 @@ def _arange(like: Traced, *args: Any, dtype: Any = None, **_: Any) -> Any:
 
 
 def _full(like: Traced, shape: Any, value: Any = 0, *, dtype: Any = None, **_: Any) -> Traced:
-    return f.full_like(like, value, shape, dtypes.f32 if dtype is None else _dtype(dtype))
+    return arrange.full_like(like, value, shape, dtypes.f32 if dtype is None else _dtype(dtype))
 
 
 def _einsum(subscripts: str, operands: Any, **_: Any) -> Any:
@@ -308,9 +309,6 @@ def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Trace
 
 
 def _indexed(x: Traced, keys: Any) -> Traced:
-    named = [(k, e) for k, e in zip(keys, x.extents, strict=False) if k is not None]
-    if len(named) == 1 and named[0][0].dtype.is_integer:  # several: `f.index` does so
-        keys = [k if k is None else f.from_end(*named[0]) for k in keys]
     return x[tuple(slice(None) if k is None else k for k in keys)]
 
 
@@ -416,7 +414,7 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     **{name: _rounded(op) for name, op in {"floor": np.floor, "ceil": np.ceil, "round": np.rint}.items()},
     "div": more.divided,
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
-    "bitwise_not": _unary("invert"), "pow": lambda x, y: f.power(*alike(x, y)),
+    "bitwise_not": _unary("invert"), "pow": lambda x, y: power(*alike(x, y)),
     "where": lambda seen, x, y: where(seen, *alike(x, y)),
     "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
     "relu": f.relu, "silu": f.silu, "gelu": _gelu, "softmax": _softmax, "_softmax": _softmax,
@@ -439,10 +437,10 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "to": _converted, "_to_copy": _converted, "type_as": lambda x, like: x.astype(like.dtype),
     "contiguous": lambda x: x, "clone": lambda x: x, "alias": lambda x: x, "detach": lambda x: x,
     "dropout": lambda x, p, train: x if not train else _refuse("dropout in training", "module.eval()"),
-    "zeros_like": lambda x, dtype=None: f.full_like(x, 0), "sym_size": lambda x, dim: x.extents[dim],
+    "zeros_like": lambda x, dtype=None: arrange.full_like(x, 0), "sym_size": lambda x, dim: x.extents[dim],
     "arange": _arange, "zeros": _full, "full": _full, "ones": lambda like, shape, **k: _full(like, shape, 1, **k),
-    "ones_like": lambda x, dtype=None: f.full_like(x, 1, dtype=dtype and _dtype(dtype)),
-    "full_like": lambda x, value, dtype=None: f.full_like(x, value, dtype=dtype and _dtype(dtype)),
+    "ones_like": lambda x, dtype=None: arrange.full_like(x, 1, dtype=dtype and _dtype(dtype)),
+    "full_like": lambda x, value, dtype=None: arrange.full_like(x, value, dtype=dtype and _dtype(dtype)),
     "log1p": composed.log1p, "expm1": composed.expm1, "softplus": _softplus, "elu": _elu, "glu": _glu,
     "logsumexp": lambda x, dim, keep=False: x.max(axes_of(dim), keep) + np.log(
         np.exp(x - x.max(axes_of(dim), True)).sum(axes_of(dim), keep)),

@@ -228,6 +228,8 @@ class _Checks:
             result = loads[0][1][::-1]
         else:
             for edge, shape in loads:
+                if len(shape) > len(wanted):  # by indices that are a column [n, 1] in registers
+                    shape = tuple(e for e in shape if e.number != 1)
                 padded = (*(Affine((), 1) for _ in wanted[len(shape) :]), *shape)
                 if len(shape) > len(wanted) or any(
                     a != b and a.number != 1 for a, b in zip(padded, wanted, strict=True)

@@ -1,0 +1,60 @@
+"""Powers of traced arrays: by squaring where the exponent is a whole number that is known, or a bit of one; else by
+exp2 and log2.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.arrange import full_like
+from tilewright.graph.traced import Traced, elementwise, where
+
+
+def _whole_power(x: Traced, exponent: Traced) -> Traced:
+    """By squaring, bit by bit of the exponent, wrapping around as products do; below 0, what divides 1."""
+    below = exponent < 0
+    size = where(below, -exponent, exponent)
+    # Of what is more, only odd and even differ: the least bits are 0 by then.
+    size = where(size > 64, 64 + (size & 1), size)
+    found = where((size & 1) == 1, x, 1)
+    square = x
+    for bit in range(1, 7):
+        square = square * square
+        found = where((size & (1 << bit)) != 0, found * square, found)
+    return where(below, where(x * x == 1, found, 0), found)
+
+
+def _any_power(x: Any, exponent: Traced) -> Traced:
+    """|x| to a power by exp2 and log2, with x's sign where the power is odd; NaN where it is no whole number."""
+    kind = elementwise("add", exponent, x).dtype
+    exponent = exponent.astype(kind)
+    if not kind.is_float:
+        x = x.astype(kind) if isinstance(x, Traced) else full_like(exponent, x)
+        return _whole_power(x, exponent)
+    if not isinstance(x, Traced) and x > 0:
+        return np.exp2(exponent * log2(x))
+    x = x if isinstance(x, Traced) else full_like(exponent, float(x))
+    size = np.absolute(x)
+    size = where(size == 1.0, 1.0, np.exp2(exponent * np.log2(size)))
+    half, whole = exponent * 0.5, np.floor(exponent) == exponent  # infinite ones are even
+    turned = where(np.floor(half) == half, size, where(whole, -size, float("nan")))
+    return where(exponent == 0.0, 1.0, where(x < 0.0, turned, size))
+
+
+def power(x: Any, exponent: Any) -> Traced:
+    """Whole powers and those of integers by squaring, square roots as such, others by exp2 and log2."""
+    if isinstance(exponent, Traced):
+        return _any_power(x, exponent)
+    if exponent in (0.5, -0.5):
+        return elementwise("sqrt" if exponent > 0 else "rsqrt", x)
+    if exponent < 0:
+        return 1.0 / power(x, -exponent)
+    if exponent != int(exponent):
+        return elementwise("exp2", elementwise("log2", x) * float(exponent))
+    if exponent < 2:
+        return x if exponent else full_like(x, 1)
+    half = power(x, int(exponent) // 2)
+    return half * half * x if exponent % 2 else half * half
