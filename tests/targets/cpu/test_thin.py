@@ -173,11 +173,14 @@ def test_every_level_has_code_for_few_rows(level, dtype, form):
 
 @pytest.mark.parametrize("form", ["nn", "nt"])
 def test_few_rows_are_the_only_copy(form):
-    """Nothing is packed ahead, and rows of B are read side by side, a few vectors of each at a time."""
+    """Nothing is packed ahead, and rows of B are read side by side, a few vectors of each at a time, by instructions of
+    their own where eight are left; then row by row."""
     found = text(form, 1, 4096)
     assert "tw_pack0" not in found
     lines = found.split("\n")
-    assert len(re.findall("math.fma", found)) == (THIN_VECTORS + 1 if form == "nn" else 8 + 8)
+    assert len(re.findall("math.fma", found)) == (
+        (THIN_RUN + 1) * THIN_VECTORS // 2 + 2 if form == "nn" else 8 + 8
+    )
     assert any(f"{THIN_RUN}" in line for line in lines)
 
 

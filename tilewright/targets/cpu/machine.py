@@ -126,9 +126,15 @@ class CpuMachine:
         next (see `roles`)? Fewer are multiplied by rows of B, which lie better."""
         return rows > FEW_TURNS * self.mr
 
-    def thin_vectors(self, rows: int, columns: int, lanes: int) -> int:
+    def unrolls(self, rows: int, group: int) -> bool:
+        """Are rows of B in groups of so many k loaded by an instruction each beside so few of A (see `thin`)? More hide
+        what memory takes, and one instruction serves all of B's."""
+        return group == 1 and rows <= THIN_FEW
+
+    def thin_vectors(self, rows: int, columns: int, lanes: int, unrolled: bool) -> int:
         """Of each row of B, those that few `rows` are multiplied by at once (see `thin`): a power of two."""
-        return power_of_two_in(THIN_VECTORS, columns // lanes, self.accumulators // rows)
+        most = THIN_VECTORS // 2 if unrolled else THIN_VECTORS
+        return power_of_two_in(most, columns // lanes, self.accumulators // rows)
 
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
@@ -153,11 +159,15 @@ THIN_INNER_OF_TILES: Final = (4, 4)
 THIN_IN_TURNS: Final = 2
 """Times as many rows as a panel has: those that a turn copies are multiplied by no other."""
 THIN_COLUMNS: Final = 24
+THIN_FEW: Final = 4
+"""Rows beside which memory limits dot products: sums come and go while each group of rows of B is read from end to end
+(outer), and vectors that are converted come a fifth sooner (inner)."""
 THIN_RUN: Final = 8
 """Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
 cache has lines, for rows are often a power of two apart."""
 THIN_VECTORS: Final = 4
-"""Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
+"""Vectors of each of them at a time (outer): wider parts of so many rows evict one another. Half as many of rows
+that are loaded by an instruction each: that is as fast, and less code."""
 COLUMNS_OF_HALVES: Final = 8
 """Tiles multiply halves in three products, not one, and all elements are copied for them."""
 

@@ -413,7 +413,8 @@ class PanelCosts:
     def _alone(self, p: PlacedProduct) -> int:
         """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
         m, lanes = self.machine, self.machine.vector_bytes // max(4, itemsize_of(p.types[2]))
-        group = lanes * m.thin_vectors(p.a.tile, p.b.tile, lanes)
+        unrolled = m.unrolls(p.a.tile, 1 if self._kernel(p.types).single else 2)
+        group = lanes * m.thin_vectors(p.a.tile, p.b.tile, lanes, unrolled)
         return -(-(p.b.extent % group) // lanes) if group > lanes else 0
 
     def _read(

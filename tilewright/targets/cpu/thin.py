@@ -38,16 +38,13 @@ from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import THIN_RUN, CpuMachine, power_of_two_in
+from tilewright.targets.cpu.machine import THIN_FEW, THIN_RUN, CpuMachine, power_of_two_in
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two
 from tilewright.targets.cpu.thin_whole import WholeTiles
 
-FEW = 4
-"""Rows beside which memory limits dot products: sums come and go while each group of rows of B is read from end to end
-(outer), and vectors that are converted come a fifth sooner (inner)."""
 DEPTH, DEPTH_OF_DOTS = 4096, 16384
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 
@@ -84,7 +81,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     lanes = m.vector_bytes // itemsize(element)
     inner, short = along == 1 - side, rows if side == 1 else cols
     group, kind, instruction = 1, element, ""
-    fast = short > FEW or not inner
+    fast = short > THIN_FEW or not inner
     if dot is not None and fast and width % (dot.group * (lanes if inner else 1)) == 0:
         group, kind, instruction = dot.group, dot.a.element, dot.instruction
     if inner:
@@ -101,7 +98,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     if side == 0:
         return None
     left, right = (PanelFormat(n, group, kind) for n in (power_of_two(rows), lanes))
-    columns = m.thin_vectors(rows, cols, lanes) * lanes
+    columns = m.thin_vectors(rows, cols, lanes, m.unrolls(rows, group)) * lanes
     family = Family("outer", element, rows, columns, left, right, m.kc, instruction=instruction)
     return Thin(family, side, chain, group)
 
@@ -160,7 +157,7 @@ class ThinProduct(WholeTiles):
         self.per = form.per
         self.factors = VectorType(form.family.a.element, [self.lanes * self.per])  # pyright: ignore
         """What is multiplied at once: `per` k of each sum."""
-        self.run = THIN_RUN if self.per == 1 or form.family.mr > FEW else self.per
+        self.run = THIN_RUN if self.per == 1 or form.family.mr > THIN_FEW else self.per
         self.line = max(1, 64 // (self.lanes * itemsize(tile.element)))
         """Vectors of a line of the operand."""
 
@@ -274,20 +271,33 @@ class ThinProduct(WholeTiles):
         """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
         b, family = self.b, self.family
         main = b.times(b.div(inside, family.nr), family.nr)
-        with b.loop(*ks, self.run) as run:
-            mine = run.iv, b.min(b.plus(run.iv, self.run), ks[1])
-            groups = b.div(b.minus(run.iv, ks[0]), self.per)
-            at = b.ptr(a.pointer, b.times(groups, a.k_bytes))
-            start = PanelOperand(at, a.x_bytes, a.k_bytes)
-            with b.loop(0, main, family.nr) as x:
-                self.outer(start, x.iv, mine, family.nr // self.lanes, True)
-            with b.loop(main, count, self.lanes) as x:
-                self.outer(start, x.iv, mine, 1, False)
+        whole = ks[0]
+        if self.m.unrolls(family.mr, self.per):
+            whole = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.run))
+        for begin, end in ((ks[0], whole), (whole, ks[1])):
+            if begin is end:
+                continue
+            with b.loop(begin, end, self.run) as run:
+                last = b.min(b.plus(run.iv, self.run), ks[1])
+                groups = b.div(b.minus(run.iv, ks[0]), self.per)
+                at = b.ptr(a.pointer, b.times(groups, a.k_bytes))
+                start = PanelOperand(at, a.x_bytes, a.k_bytes)
+                with b.loop(0, main, family.nr) as x:
+                    mine = run.iv, None if end is whole else last
+                    self.outer(start, x.iv, mine, family.nr // self.lanes, True)
+                with b.loop(main, count, self.lanes) as x:
+                    self.outer(start, x.iv, (run.iv, last), 1, False)
 
     def outer(
-        self, a: PanelOperand, x: Idx, ks: tuple[Idx, Idx], vectors: int, inside: bool
+        self,
+        a: PanelOperand,
+        x: Idx,
+        ks: tuple[Idx, Idx | None],
+        vectors: int,
+        inside: bool,
     ) -> None:
-        """C[all rows, x..] over a run of k, the first of which `a` has."""
+        """C[all rows, x..] over a run of k, the first of which `a` has. One that has no end is whole: each row is
+        loaded by an instruction of its own, by which cores tell what to fetch."""
         b, c, rows = self.b, self.c, self.family.mr
         size = itemsize(c.element)
         target = c.address(b, 0, x)
@@ -296,27 +306,35 @@ class ThinProduct(WholeTiles):
             for r in range(rows)
             for v in range(vectors)
         ]
-        sums = [b.load(place, self.type) for place in places]
+        sums: Sequence[SSAValue] = [b.load(place, self.type) for place in places]
         # The rows that come next, or where that is far ahead, the next columns. Rows that share sets of the nearest
         # cache fill it four times as early.
         run_bytes = self.run * c.shape[1] * itemsize(self.tile.element)
         ahead = (0, self.run) if run_bytes <= NEAR_BYTES else (2 * self.family.nr, 0)
-        whole = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.per))
-        left_over = [] if self.per == 1 else [(whole, ks[1], False)]
-        for start, end, there in ((ks[0], whole, inside), *left_over):
-            with b.loop(start, end, self.per, sums) as loop, self.e.scope():
-                at = b.ptr(a.pointer, b.times(b.div(b.minus(loop.iv, ks[0]), self.per), a.k_bytes))
-                found, lines = self.vectors(x, loop.iv, vectors, there)
-                for place in lines if there else ():
-                    self.fetch(place, *ahead, 4 * run_bytes)
-                out: list[SSAValue] = []
-                for r in range(rows):
-                    place = b.ptr(at, b.times(r, a.x_bytes))
-                    factor = spread_group(b, place, self.factors, self.per)
-                    for v, row in enumerate(found):
-                        out.append(self.add(loop.carried[r * vectors + v], factor, row))
-                loop.out = out
-            sums = loop.results
+
+        def added(k: Idx, sums: Sequence[SSAValue], there: bool) -> list[SSAValue]:
+            at = b.ptr(a.pointer, b.times(b.div(b.minus(k, ks[0]), self.per), a.k_bytes))
+            found, lines = self.vectors(x, k, vectors, there)
+            for place in lines if there else ():
+                self.fetch(place, *ahead, 4 * run_bytes)
+            out: list[SSAValue] = []
+            for r in range(rows):
+                factor = spread_group(b, b.ptr(at, b.times(r, a.x_bytes)), self.factors, self.per)
+                for v, row in enumerate(found):
+                    out.append(self.add(sums[r * vectors + v], factor, row))
+            return out
+
+        if ks[1] is None:
+            for k in range(0, self.run, self.per):
+                with self.e.scope():
+                    sums = added(b.plus(ks[0], k), sums, inside)
+        else:
+            whole = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.per))
+            left_over = [] if self.per == 1 else [(whole, ks[1], False)]
+            for start, end, there in ((ks[0], whole, inside), *left_over):
+                with b.loop(start, end, self.per, sums) as loop, self.e.scope():
+                    loop.out = added(loop.iv, loop.carried, there)
+                sums = loop.results
         for place, value in zip(places, sums, strict=True):
             b.store(value, place)
 
