@@ -1,7 +1,6 @@
 """Raw memory ops on x86: masks, offsets, storage of i1, atomics, scratch; what must not be touched is checked."""
 
 import ctypes
-import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -229,32 +228,6 @@ def test_one_instruction_per_register_moved(target, moves) -> None:
     counts = printed(emit_module(m, target))
     assert counts == expected(m, target)
     assert counts["load"] == counts["store"] == moves
-
-
-def test_addresses_of_lines_fetched_ahead_are_no_more_than_that_to_strength_reduction() -> None:
-    m = module("""
-    func.func @k(%p : !llvm.ptr, %n : index) {
-      %c0 = arith.constant 0 : index
-      %c64 = arith.constant 64 : index
-      scf.for %i = %c0 to %n step %c64 {
-        %q = mach.ptr_add %p, %i : !llvm.ptr
-        %r = mach.ptr_add %q, %c64 : !llvm.ptr
-        mach.prefetch %q {locality = 1 : i64} : !llvm.ptr
-        mach.prefetch %r {locality = 1 : i64} : !llvm.ptr
-        %s = mach.ptr_add %p, %i : !llvm.ptr
-        %x = mach.load %s : !llvm.ptr -> f32
-        mach.store %x, %s : f32, !llvm.ptr
-      }
-      func.return
-    }""")
-    text = emit_module(m, x86("avx512"))
-    counted = text[text.index("phi ") :]
-    assert counted.count("= freeze ptr") == 1
-    fetched = re.findall(r"@llvm.prefetch.p0\(ptr (%v\d+)", counted)
-    (frozen,) = re.findall(r"(%v\d+) = freeze ptr", counted)
-    assert (
-        fetched[0] == frozen and f"{fetched[1]} = getelementptr inbounds i8, ptr {frozen}" in text
-    )
 
 
 def test_masks_are_refused_where_there_are_none() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.memref import ExtractAlignedPointerAsIndexOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 
 from tilewright.codegen.printer import Printer, integer_attribute, prints
 from tilewright.dialects import mach
@@ -26,21 +26,7 @@ def print_ptr_add(p: Printer, op: Operation) -> None:
     pointer, offset = op.operands
     t = pointer_type(p, pointer.type)
     base = p.one(pointer) if t != "ptr" else p.kept(p.one(pointer))
-    address = offset_pointer(p, base, p.one(offset), t)
-    if p.loops and t == "ptr" and p.one(offset)[0] == "%" and _is_only_fetched(op.results[0]):
-        # LLVM's strength reduction weighs every line that is fetched ahead like one that is read: an eighth of a loop.
-        address = p.emit(f"freeze ptr {address}")
-    p.set(op.results[0], [address])
-
-
-def _is_only_fetched(address: SSAValue) -> bool:
-    """Are there lines fetched ahead from an address, and nothing read or written?"""
-    users = [use.operation for use in address.uses]
-    return all(
-        isinstance(user, mach.PrefetchOp)
-        or (isinstance(user, mach.PtrAddOp) and _is_only_fetched(user.results[0]))
-        for user in users
-    )
+    p.set(op.results[0], [offset_pointer(p, base, p.one(offset), t)])
 
 
 @prints("mach.ptr_from_int", "llvm.inttoptr")
