@@ -195,3 +195,32 @@ def test_ranges_of_k_that_start_within_a_block(rng, level, start, kept):
         run[tw.cdiv(m, 128), tw.cdiv(n, 96)](a, b, c, start, BM=128, BN=96, BK=16, LO=lo)
         assert error(c, want) < LIMITS["float32"], (start, lo)
         del panels
+
+
+@tw.kernel
+def repeated_product(A, B, C, T: tw.constexpr, BM: tw.constexpr = 128, BN: tw.constexpr = 64):
+    """C = max over t < T of A B[t]."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    most = tw.zeros((BM, BN), tw.f32)
+    for t in range(T):
+        acc = tw.zeros((BM, BN), tw.f32)
+        for k in range(0, A.shape[1], 32):
+            a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 32)))
+            b = tw.load_tile(tw.init_tile(B, [t * A.shape[1] + k, n], (32, BN)))
+            acc = tw.tile_mma(a, b, acc)
+        most = tw.maximum(most, acc)
+    tw.store_tile(most, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_many_rows_that_a_loop_reads_again_come_from_panels(rng):
+    """Each turn would read them a row apart; the model is asked the same."""
+    a, b = random(rng, (256, 96), np.float32), random(rng, (3 * 96, 130), np.float32)
+    c = np.full((256, 130), np.nan, np.float32)
+    run = repeated_product.options(target="cpu", num_threads=1)
+    run[2, 3](a, b, c, T=3)
+    parts = [a.astype(np.float64) @ b[96 * t :][:96] for t in range(3)]
+    assert error(c, np.maximum(0, np.maximum.reduce(parts))) < LIMITS["float32"]
+    made = run.options(machine="avx512").compile(a, b, c, T=3).ir["stage"]
+    (reads,) = re.findall(r'"stage.pack"\(%A, %\w+, (%\w+)\)', made)
+    assert f"{reads} = arith.constant 0 : index" not in made
+    assert made.count("depth = 128") == 1

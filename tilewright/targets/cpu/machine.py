@@ -121,10 +121,11 @@ class CpuMachine:
         rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
         return rows, THIN_COLUMNS
 
-    def by_rows(self, rows: int) -> bool:
+    def by_rows(self, rows: int, turns: bool) -> bool:
         """Are so many rows of A, which lie in their array, read there, each few of them beside all columns before the
-        next (see `roles`)? Fewer are multiplied by rows of B, which lie better."""
-        return rows > FEW_TURNS * self.mr
+        next (see `roles`)? Fewer are multiplied by rows of B, which lie better; by `turns` of a loop, which read them
+        again and again, from panels."""
+        return rows > FEW_TURNS * self.mr and not turns
 
     def unrolls(self, rows: int, group: int) -> bool:
         """Are rows of B in groups of so many k loaded by an instruction each beside so few of A (see `thin`)? More hide

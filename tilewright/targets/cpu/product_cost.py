@@ -194,7 +194,7 @@ class PanelCosts:
     def _by_rows(self, p: PlacedProduct, kernel: ProductKernel) -> bool:
         """Are rows of A multiplied where they lie, each few of them by all of B before the next (see `roles`)?"""
         lies = kernel.single and p.a.loaded and p.a.along_k
-        return lies and self.machine.by_rows(p.a.tile)
+        return lies and self.machine.by_rows(p.a.tile, p.in_loop)
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""

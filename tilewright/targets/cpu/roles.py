@@ -63,7 +63,7 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     family = family_of(m, a.type, b.type, c)
     rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
     if not family.tiles:
-        many = family.single and m.by_rows(rows) and _in_rows(a, family, 1)
+        many = family.single and m.by_rows(rows, _in_loop(a) is not None) and _in_rows(a, family, 1)
         if many:
             family = replace(family, depth=BY_ROWS * family.depth, by_rows=True)
         return Roles(family)
@@ -86,10 +86,17 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     return Roles(family, swapped)
 
 
+def _in_loop(value: SSAValue) -> ContractOp | None:
+    """The contraction that `value` is an operand of, where a loop repeats it."""
+    contract = value.op.parent_op() if isinstance(value, OpResult) else None
+    inside = isinstance(contract, ContractOp) and isinstance(contract.parent_op(), scf.ForOp)
+    return contract if inside else None  # pyright: ignore
+
+
 def _length_in_loop(value: SSAValue) -> int | None:
     """k of the contraction that `value` is an operand of, where that is known and a loop repeats it."""
-    contract = value.op.parent_op() if isinstance(value, OpResult) else None
-    if not isinstance(contract, ContractOp) or not isinstance(contract.parent_op(), scf.ForOp):
+    contract = _in_loop(value)
+    if contract is None:
         return None
     lo, hi = constant(contract.lo), constant(contract.hi)
     return None if lo is None or hi is None else hi - lo
