@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     FloatAttr,
     IntegerAttr,
+    IntegerType,
     StringAttr,
     UnitAttr,
     VectorType,
@@ -108,17 +109,25 @@ class Builder(Constants):
 
     def _once(self, kind: Callable[..., Operation], x: Idx, y: Idx, *more: Any) -> SSAValue:
         """Equal numbers of a block are one value: what is not written need not be found to be equal."""
-        block = self.block
         if not self.hoists and kind not in _SHARED:
             return self.value(kind(self.idx(x), self.idx(y), *more))
-        if self._loops and self.hoists and kind is not arith.DivSIOp:  # which a zero ends
-            depth = max(self._depth(x), self._depth(y))
+        moves = self.hoists and kind is not arith.DivSIOp  # which a zero ends
+        return self._shared(
+            (kind, x, y, *more), lambda: kind(self.idx(x), self.idx(y), *more), (x, y), moves
+        )
+
+    def _shared(
+        self, key: Any, make: Callable[[], Operation], operands: Sequence[Idx], moves: bool
+    ) -> SSAValue:
+        """What an op makes of its operands, once in a block; where it `moves`, around loops that make none of them."""
+        block = self.block
+        if self._loops and moves:
+            depth = max(map(self._depth, operands))
             block = next((self._open[n - 1] for n in self._loops if n > depth), block)
-        key = block, kind, x, y, *more
-        made = self._combined.get(key)
+        made = self._combined.get((block, key))
         if made is None:
             with nullcontext() if block is self.block else self._appending(block):
-                made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y), *more))
+                made = self._combined[block, key] = self.value(make())
         return made
 
     def _depth(self, x: Idx) -> int:
@@ -132,6 +141,17 @@ class Builder(Constants):
             if opened[n] is block:
                 return n
         return len(opened)
+
+    def apart(self, x: Idx) -> tuple[Idx, int]:
+        """A number as another and what is added to it that is known now."""
+        total = 0
+        while not isinstance(x, int) and isinstance(x.owner, arith.AddiOp | arith.SubiOp):
+            known = constant(x.owner.rhs)
+            if known is None:
+                return x, total
+            total += int(known) if isinstance(x.owner, arith.AddiOp) else -int(known)
+            x = x.owner.lhs
+        return (0, total + x) if isinstance(x, int) else (x, total)
 
     def min(self, x: Idx, y: Idx) -> Idx:
         if isinstance(x, int) and isinstance(y, int):
@@ -195,13 +215,18 @@ class Builder(Constants):
             return self.constant(i1, int(known[predicate]))
         return self._once(arith.CmpiOp, x, y, predicate)
 
-    def select(self, condition: SSAValue, x: Idx, y: Idx) -> Idx:
+    def select(self, condition: SSAValue, x: Idx, y: Idx, *, once: bool = False) -> Idx:
+        """`x` where the condition holds; `once`: equal choices are one value, as sums are."""
         if x is y or (isinstance(x, int) and x == y):
             return x
         known = self.known_bool(condition)
         if known is not None:
             return x if known else y
-        return self.mark(self.value(arith.SelectOp(condition, self.idx(x), self.idx(y))), x, y)
+        operands = condition, self.idx(x), self.idx(y)
+        if not (once and self.hoists):
+            return self.mark(self.value(arith.SelectOp(*operands)), x, y)
+        made = self._shared(operands, lambda: arith.SelectOp(*operands), operands, True)
+        return self.mark(made, x, y)
 
     def known_bool(self, x: SSAValue) -> bool | None:
         """The value of an i1 that is a constant."""
@@ -216,7 +241,7 @@ class Builder(Constants):
             return y
         if self.known_bool(y) is True:
             return x
-        return self.value(arith.AndIOp(x, y))
+        return self._once(arith.AndIOp, x, y)
 
     def either(self, x: SSAValue, y: SSAValue) -> SSAValue:
         """Disjunction of two conditions."""
@@ -232,7 +257,7 @@ class Builder(Constants):
         known = self.known_bool(x)
         if known is not None:
             return self.constant(i1, int(not known))
-        return self.value(arith.XOrIOp(x, self.constant(x.type, 1)))
+        return self._once(arith.XOrIOp, x, self.constant(x.type, 1))
 
     # Control flow ---------------------------------------------------------------------------------------------
 
@@ -317,7 +342,10 @@ class Builder(Constants):
         owner = x.owner
         if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr | FloatAttr):
             return self.constant(vec(x.type, lanes), owner.value.value.data)
-        return self.value(vector.BroadcastOp(x, vec(x.type, lanes)))
+        if not self.hoists:
+            return self.value(vector.BroadcastOp(x, vec(x.type, lanes)))
+        key = vector.BroadcastOp, x, lanes
+        return self._shared(key, lambda: vector.BroadcastOp(x, vec(x.type, lanes)), [x], True)
 
     def combine(self, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
         """One step of a reduction of a `vector.kind`."""
@@ -344,18 +372,38 @@ class Builder(Constants):
     def iota(self, lanes: int, type: Attribute = index) -> SSAValue:
         return self.dense(VectorType(type, [lanes]), range(lanes))  # pyright: ignore
 
-    def mask_first(self, count: Idx, lanes: int) -> SSAValue | None:
-        """Lanes below `count`; None when that is all of them for certain."""
+    def mask_first(self, count: Idx, lanes: int, moves: bool = False) -> SSAValue | None:
+        """Lanes below `count`; None when that is all of them for certain. `moves`: around loops that do not make it."""
         if isinstance(count, int) and count >= lanes:
             return None
         if lanes == 1:
             return self.cmp("sgt", count, 0)
         if isinstance(count, int):
             return self.dense(VectorType(i1, [lanes]), [int(i < count) for i in range(lanes)])
-        key = self.block, mach.MaskFirstOp, count, lanes
-        if key not in self._combined:
-            self._combined[key] = self.value(mach.MaskFirstOp(count, lanes))
-        return self._combined[key]
+        key = mach.MaskFirstOp, count, lanes
+        return self._shared(key, lambda: mach.MaskFirstOp(count, lanes), [count], moves)
+
+    def mask_before(self, at: Idx, end: Idx, lanes: int, span: int) -> SSAValue | None:
+        """Lanes i with `at + i < end`, for `0 <= at < span`, as `mask_first`. A loop over `at` only compares: places
+        are the same for every `end`, and each `end` is in all lanes before. It pays where places are shared."""
+        widths = (8, 16, 32) if lanes > 32 else (16, 32) if lanes > 16 else (32,)
+        bits = next((n for n in widths if span + lanes < 1 << (n - 1)), 0)
+        if lanes == 1 or isinstance(at, int) or not self.hoists or not bits:
+            return self.mask_first(self.minus(end, at), lanes, self.hoists)
+        kind = IntegerType(bits)
+        bounded = self.min(self.max(end, 0), (1 << (bits - 1)) - 1)
+        ends, first = (self._everywhere(x, kind, lanes) for x in (bounded, at))
+        operands = first, self.iota(lanes, kind)
+        places = self._once(arith.AddiOp, *operands)
+        return self._once(arith.CmpiOp, places, ends, "slt")
+
+    def _everywhere(self, x: Idx, kind: IntegerType, lanes: int) -> SSAValue:
+        """An index in all lanes, as integers of a width that holds it."""
+        if isinstance(x, int):
+            return self.constant(vec(kind, lanes), x)
+        key = arith.IndexCastOp, x, kind
+        cast = self._shared(key, lambda: arith.IndexCastOp(x, kind), [x], True)
+        return self.splat(cast, lanes)
 
     def shape(self, value: SSAValue, *shape: int) -> SSAValue:
         """The same components in another shape; a scalar as a vector of one."""

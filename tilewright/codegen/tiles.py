@@ -165,7 +165,7 @@ def init_tile(
     pointer = b.ptr(pointer, b.times(leading, itemsize(element)))
     rows, cols = sizes[-2], sizes[-1]
     if inside is not None:
-        rows = b.select(inside, rows, 0)
+        rows = b.select(inside, rows, 0, once=True)
     shape = type.get_shape()
     return Tile(
         pointer,

@@ -252,3 +252,52 @@ def test_only_vectors_at_the_edges_of_rows_have_masks() -> None:
     k = neighbours.options(target="cpu", machine="avx512")
     text = k.compile(x, np.zeros_like(x), top).ir["mach"]
     assert re.search(r"scf\.for %\w+ = %\d+ to %\d+ step %c64 ", text)
+
+
+@tw.kernel
+def around(X, Y, D: tw.constexpr = 1, BM: tw.constexpr = 4, BN: tw.constexpr = 64):
+    """Sums of the 27 elements about each, `D` apart."""
+    z, m, n = tw.program_id(2), tw.program_id(1) * BM, tw.program_id(0) * BN
+    sums = tw.zeros((BM, BN), tw.f32)
+    for k in tw.static_range(-1, 2):
+        for i in tw.static_range(-1, 2):
+            for j in tw.static_range(-1, 2):
+                x = tw.init_tile(X, [z + k, m + i * D, n + j * D], (BM, BN))
+                sums += tw.load_tile(x).to(tw.f32)
+    tw.store_tile(sums.to(Y.dtype), tw.init_tile(Y, [z, m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("distance", [1, 33])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "i8"])
+def test_elements_about_each(
+    rng: np.random.Generator, dtype: str, distance: int, level: str
+) -> None:
+    """Many rows and planes of one array at once, at edges and inside, under masks that they share; bf16 in pairs."""
+    kind = numpy_type(dtype)
+    for shape, width in (((3, 6, 150), 64), ((2, 5, 64), 64), ((1, 9, 300), 128), ((3, 4, 7), 16)):
+        x = rng.integers(-4, 5, shape).astype(kind)
+        y = np.full(shape, 99).astype(kind)
+        grid = tw.cdiv(shape[2], width), tw.cdiv(shape[1], 4), shape[0]
+        around.options(target="cpu", machine=level)[grid](x, y, D=distance, BN=width)
+        wide = np.pad(x.astype(np.int64), ((1, 1), (distance,) * 2, (distance,) * 2))
+        want = np.zeros(shape, np.int64)
+        for k, i, j in np.ndindex(3, 3, 3):
+            rows, columns = (
+                slice(a * distance, a * distance + n) for a, n in ((i, shape[1]), (j, shape[2]))
+            )
+            want += wide[k : k + shape[0], rows, columns]
+        np.testing.assert_array_equal(y.astype(np.int64), want)
+
+
+def test_masks_at_the_edges_of_rows_share_their_places() -> None:
+    """A loop over columns compares and clamps nothing, but for what the tile itself cuts; what stands beside another
+    is told from its address."""
+    x = np.zeros((4, 32, 256), np.float32)
+    text = around.options(target="cpu", machine="avx512").compile(x, x.copy()).ir["mach"]
+    loops = re.findall(r"scf\.for [^{]* step %c16 \{(?:(?!scf\.for).)*?\n +\}", text, re.DOTALL)
+    masked = [each for each in loops if each.count("mach.masked_load") == 27]
+    assert masked
+    for each in masked:
+        counts = {op: each.count(op) for op in ("mask_first", "minsi", "maxsi", "xori", "ptr_add")}
+        assert counts == {"mask_first": 1, "minsi": 0, "maxsi": 0, "xori": 1, "ptr_add": 9 * 3 + 1}

@@ -42,7 +42,7 @@ class Position:
 
     `inside`: every element is known to lie inside every base matrix that is read, so no load needs a mask. `pairs`:
     first those with an even number, then the others, where the order is all the same, as in a sum: bf16 is widened so
-    by one operation, where it lies.
+    by one operation, where it lies. `there`: the row lies inside of them, whatever becomes of its elements.
     """
 
     row: Idx
@@ -51,6 +51,7 @@ class Position:
     lanes: int = 1
     inside: bool = False
     pairs: bool = False
+    there: bool = False
 
     def lane(self, b: Builder, i: int) -> Position:
         """One element of it."""
@@ -125,6 +126,10 @@ class Evaluator:
         self._memo: list[dict[tuple[SSAValue, Position], SSAValue]] = [{}]
         self.ends: set[Idx] = set()
         """Numbers of columns that no place that is `inside` reaches."""
+        self.there: SSAValue | None = None
+        """Whether a row lies inside of all matrices that its level reads and writes."""
+        self.masks_share = False
+        """Do several tiles have their masks at one place?"""
         self.block: TurnedBlock | None = None
         self.runs: dict[Operation, bool] = {}
         """Gathers, scatters and atomics of runs of memory in which places that are `inside` lie; are their masks asked
@@ -184,7 +189,7 @@ class Evaluator:
         if cols == 1 and place.col != 0 and place.axis == 0:
             place = replace(place, col=0)
         if place.axis == 1 and self.same_along_row(value):
-            place = replace(place, col=0, inside=False, pairs=False)
+            place = replace(place, col=0, inside=False, pairs=False, there=False)
         key = (value, place)
         for memo in reversed(self._memo):
             found = memo.get(key)
@@ -201,6 +206,15 @@ class Evaluator:
         if found is None:
             raise AssertionError(f"scalar {value} was not lowered before its use")
         return found
+
+    def in_order(self, value: SSAValue, place: Position) -> SSAValue:
+        """The register in the order of memory, where others stand in pairs."""
+        register, lanes = self.at(value, place), place.lanes
+        if not place.pairs or self.same_along_row(value):
+            return register
+        return self.b.shuffle(
+            register, register, [i // 2 + i % 2 * (lanes // 2) for i in range(lanes)]
+        )
 
     def in_pairs(self, value: SSAValue, place: Position) -> SSAValue | None:
         """A value in the order of pairs, put into it; None where what it is computed from stands so."""
@@ -328,33 +342,43 @@ class Evaluator:
         """Mask (a bool for one lane) of the elements of `place` that lie inside the base matrix; None is all."""
         b, at = self.b, (place.row, place.col)
         along, across = place.axis, 1 - place.axis
-        on = b.cmp("slt", at[across], tile.limit(b, across))
-        if not b.is_nonnegative(b.plus(tile.offsets[across], at[across])):
+        on = b.constant(i1, 1)
+        if not place.there:
+            on = b.cmp("slt", at[across], tile.limit(b, across))
+        if not place.there and not b.is_nonnegative(b.plus(tile.offsets[across], at[across])):
             on = b.both(on, b.cmp("sge", at[across], b.minus(0, tile.offsets[across])))
             assert on is not None
         known = b.known_bool(on)
         if known is False:
             return b.constant(lane_type(i1, place.lanes), 0)
         # What tiles that end alike share comes first; whether a row is there, all of its places share.
-        mask = b.mask_first(b.minus(tile.limit(b, along), at[along]), place.lanes)
+
+        def before(end: Idx) -> SSAValue | None:
+            if self.masks_share:
+                return b.mask_before(at[along], end, place.lanes, tile.shape[along])
+            return b.mask_first(b.minus(end, at[along]), place.lanes)
+
+        mask = before(tile.limit(b, along))
         if not b.is_nonnegative(b.plus(tile.offsets[along], at[along])):
-            below = b.minus(b.minus(0, tile.offsets[along]), at[along])
-            below = b.mask_first(below, place.lanes)
+            below = before(b.minus(0, tile.offsets[along]))
             if below is None:
                 return b.constant(lane_type(i1, place.lanes), 0)
-            ones = b.constant(lane_type(i1, place.lanes), 1)
-            mask = b.both(mask, b.value(arith.XOrIOp(below, ones)))
+            mask = b.both(mask, b.negated(below))
         return mask if known else b.both(mask, b.splat(on, place.lanes))
 
     def address(self, tile: Tile, place: Position) -> SSAValue:
-        """The tile's start, which loops keep, and from there on what they go through."""
+        """The tile's start, which loops keep, from there on what they go through, and what is known now at the end:
+        places beside one another are told from one address."""
         b = self.b
         steps = [b.times(stride, itemsize(tile.element)) for stride in tile.strides]
-        address = tile.pointer
+        address, further = tile.pointer, 0
         for numbers in (tile.offsets, (place.row, place.col)):
             for number, step in zip(numbers, steps, strict=True):
+                if isinstance(step, int):
+                    number, known = b.apart(number)
+                    further += known * step
                 address = b.ptr(address, b.times(number, step))
-        return address
+        return b.ptr(address, further)
 
     def load(
         self, tile: Tile, place: Position, padding: int | float, on: SSAValue | None = None

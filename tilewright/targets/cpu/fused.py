@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
@@ -57,6 +57,8 @@ ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
 MOVED_BYTES = 8 << 10
 """What rows that run together read and write of arrays: with more at once, memory waits while they are computed."""
+FEW_OPS = 8
+"""Values that a vector of a row is made through, up to which two vectors share a step of the loop."""
 WRITE_AHEAD = 2048
 """Bytes of rows that are fetched before they are written: the lines that a core can wait for at once, twice."""
 
@@ -234,7 +236,7 @@ class FusedEmitter(FusedPlanner):
         if isinstance(op, xt.AtomicRmwOp):
             add_vector(e, op, place, mask)
             return
-        register = e.at(root.value, place)
+        register = e.in_order(root.value, place)
         if isinstance(op, xt.StoreTileOp):
             tile = e.values.tile(op.tile)
             assert isinstance(tile, Tile)
@@ -275,12 +277,13 @@ class FusedEmitter(FusedPlanner):
     def columns(self, roots: list[Root], row: Idx, width: int, ahead: Ahead) -> None:
         lanes = min(self.lanes(roots), power_of_two(width))
         self.hoist(roots, row, lanes)
+        self.e.masks_share = len(self.accessed(roots, row, width)) > 2
         streamed = streamed_tile(self, roots, width, lanes) if self.streaming else None
         if streamed is not None:
             emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
         else:
             self.sweep(roots, row, width, lanes, ahead)
-        self.e.ends, self.e.runs = set(), {}
+        self.e.ends, self.e.runs, self.e.masks_share = set(), {}, False
 
     def sweep_of(
         self, roots: list[Root], row: Idx, lanes: int, ahead: Ahead, past: Tile | None = None
@@ -299,9 +302,12 @@ class FusedEmitter(FusedPlanner):
         return Sweep(roots, row, lanes, unroll, accumulators, ahead, buffers, past, pairs=pairs)
 
     def unroll(self, roots: Sequence[Root], lanes: int) -> int:
-        """Vectors per step of a loop over columns: four registers where they are summed, which takes its time."""
+        """Vectors per step of a loop over columns: four registers where they are summed, which takes its time, and one
+        where a vector takes so many ops that a loop costs nothing beside them."""
         registers = max(1, lanes * 4 // self.vector_bytes)
-        return max(1, (4 if any(r.kind == "reduce" for r in roots) else 2) // registers)
+        if any(r.kind == "reduce" for r in roots):
+            return max(1, 4 // registers)
+        return max(1, (2 if len(self.reached(roots)) <= FEW_OPS else 1) // registers)
 
     def sweep(
         self,
@@ -317,12 +323,15 @@ class FusedEmitter(FusedPlanner):
         sweep = self.sweep_of(roots, row, lanes, ahead)
         cut = width % lanes != 0 or start != 0
         done: tuple[Idx, Idx] = start, 0
+        moved = any(self.moved_about(roots, width))
+        many = self.many_rows(roots, row, width) and not moved and not sweep.accumulators
         split = width > 2 * lanes or (
-            width >= sweep.step
-            and (any(self.moved_about(roots, width)) or any(self.gathered(roots, row, width)))
+            width >= sweep.step and (moved or many or any(self.gathered(roots, row, width)))
         )
+        there = None
         if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step
+            there = self.e.there if many else None
             if begin != 0:
                 start_of_main = b.times(b.ceildiv(begin, lanes), lanes)
                 done = b.max(start_of_main, start), 0
@@ -332,18 +341,28 @@ class FusedEmitter(FusedPlanner):
         if not split and isinstance(start, int):
             with e.scope():
                 for col in range(start, width, lanes):
-                    self.masked(sweep, col, width - col)
-        elif done[0] is start:
-            self.rest(sweep, b.plus(*done), width, cut=cut)
+                    self.masked(sweep, col, self.b.mask_first(width - col, lanes))
         else:
-            self.rest(sweep, start, width, cut=cut, done=done)
+            first, left = (b.plus(*done), None) if done[0] is start else (start, done)
+
+            def rest(there: bool) -> None:
+                self.rest(sweep, first, width, cut=cut, done=left, there=there)
+
+            b.choose(there or b.constant(i1, 0), lambda: rest(True), lambda: rest(False))
         self.reduced(sweep)
 
     def rest(
-        self, sweep: Sweep, start: Idx, end: Idx, *, cut: bool, done: tuple[Idx, Idx] | None = None
+        self,
+        sweep: Sweep,
+        start: Idx,
+        end: Idx,
+        *,
+        cut: bool,
+        done: tuple[Idx, Idx] | None = None,
+        there: bool = False,
     ) -> None:
         """Columns from `start` to `end`, a vector at a time; `cut`: the last vector reaches further; `done`: from which
-        column on so many are left out."""
+        column on so many are left out; `there`: no row is outside of what is read."""
         b = self.b
         carry = [v for acc in sweep.accumulators for v in acc.values]
         left = end if done is None else b.minus(end, done[1])
@@ -354,7 +373,8 @@ class FusedEmitter(FusedPlanner):
             col: Idx = loop.iv
             if done is not None:
                 col = b.plus(col, b.select(b.cmp("slt", col, done[0]), 0, done[1]))
-            self.masked(sweep, col, b.minus(end, col) if cut else None)
+            mask = b.mask_first(b.minus(end, col), sweep.lanes) if cut else None
+            self.masked(sweep, col, mask, there)
             loop.out = [v for acc in sweep.accumulators for v in acc.values]
         results = list(loop.results)
         for acc in sweep.accumulators:
@@ -443,11 +463,11 @@ class FusedEmitter(FusedPlanner):
                 pointer = self.e.address(tile, moved)
                 b.prefetch(pointer, locality=3 if write else 2, write=write)
 
-    def masked(self, sweep: Sweep, col: Idx, count: Idx | None) -> None:
-        """One vector of the rest of a row; `count`: its elements that belong to the row, None if all do."""
+    def masked(self, sweep: Sweep, col: Idx, mask: SSAValue | None, there: bool = False) -> None:
+        """One vector of the rest of a row; `mask`: its elements that belong to the row, None if all do."""
         b, lanes = self.b, sweep.lanes
-        place = Position(sweep.row, col, 1, lanes)
-        mask = None if count is None else b.mask_first(count, lanes)
+        pairs = sweep.pairs and not sweep.accumulators  # which masks stand beside in their order
+        place = Position(sweep.row, col, 1, lanes, pairs=pairs, there=there)
         for root, accumulator in zip(sweep.reductions, sweep.accumulators, strict=True):
             value = self.e.at(root.value, place)
             if mask is not None:

@@ -327,14 +327,23 @@ class FusedPlanner:
         return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
 
     def pairs(self, roots: Sequence[Root]) -> bool:
-        """Do roots reduce rows of bf16, which is all that they read?"""
-        if any(r.kind != "reduce" or element_of(r.value.type) != f32 for r in roots):
+        """Do roots reduce rows of bf16, or store as bf16 what several of them give, which is all that they read?"""
+        reduces = all(r.kind == "reduce" and element_of(r.value.type) == f32 for r in roots)
+        stores = [r.op for r in roots if isinstance(r.op, xt.StoreTileOp) and r.op.mask is None]
+        narrow = len(stores) == len(roots) and all(
+            r.value.type.element_type == bf16 for r in stores
+        )
+        if not reduces and not narrow:
             return False
         reached = [v for v in self.reached(roots) if not self.e.same_along_row(v)]
         if any(v in self.e.values.buffers and rows_cols(v.type)[1] > 1 for v in reached):
             return False
         read = [v for v in reached if isinstance(v, OpResult) and isinstance(v.op, LOADS)]
-        return bool(read) and all(element_of(v.type) == bf16 for v in read)
+        if narrow and not all(isinstance(u.operation, arith.ExtFOp) for v in read for u in v.uses):
+            return False
+        return len(read) > (2 * len(roots) if narrow else 0) and all(
+            element_of(v.type) == bf16 for v in read
+        )
 
     def accessed(self, roots: list[Root], row: Idx, width: int) -> list[tuple[Tile, Idx]]:
         """The tiles that are loaded and stored along a row, and on which of their rows."""
@@ -350,6 +359,14 @@ class FusedPlanner:
             if isinstance(root.op, xt.StoreTileOp | xt.AtomicRmwOp):
                 tiles.append((values.tile(root.op.tile), row))
         return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
+
+    def many_rows(self, roots: list[Root], row: Idx, width: int) -> bool:
+        """Are more than four rows of an array read together? Then to find out once whether all are there is
+        less than to know of each."""
+        rows: dict[SSAValue | None, set[tuple[Idx, ...]]] = {}
+        for tile, at in self.accessed(roots, row, width):
+            rows.setdefault(tile.base, set()).add((at, tile.offsets[0], tile.extents[0]))
+        return any(len(each) > 4 for each in rows.values())
 
     def gathered(
         self, roots: list[Root], row: Idx, width: int
@@ -396,9 +413,11 @@ class FusedPlanner:
             if not b.is_nonnegative(tile.offsets[1]):
                 begin = b.max(begin, b.minus(0, tile.offsets[1]))
             end = b.min(end, limit)
+        e.there = None
         for at, (first, last) in rows.items():
             ok = b.both(b.cmp("sge", at, first) if first != 0 else None, b.cmp("slt", at, last))
             assert ok is not None
+            e.there = b.both(e.there, ok)
             end = b.select(ok, end, 0)
         for op in e.runs:
             assert isinstance(op, xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp)

@@ -127,5 +127,5 @@ def _vector(s: FusedEmitter, sweep: Sweep, into: list[Accumulator], place: Posit
         if sweep.past is None:
             s.finish(root, place, None)
             continue
-        value, target = s.e.at(root.value, place), s.e.address(sweep.past, place)
+        value, target = s.e.in_order(root.value, place), s.e.address(sweep.past, place)
         s.b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
