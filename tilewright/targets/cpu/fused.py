@@ -324,14 +324,15 @@ class FusedEmitter(FusedPlanner):
         cut = width % lanes != 0 or start != 0
         done: tuple[Idx, Idx] = start, 0
         moved = any(self.moved_about(roots, width))
-        many = self.many_rows(roots, row, width) and not moved and not sweep.accumulators
         split = width > 2 * lanes or (
-            width >= sweep.step and (moved or many or any(self.gathered(roots, row, width)))
+            width >= sweep.step and (moved or any(self.gathered(roots, row, width)))
         )
         there = None
         if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step
-            there = self.e.there if many else None
+            short = lanes * 4 <= self.vector_bytes  # else the code would be half as long again
+            if short and not moved and not sweep.accumulators and self.many_rows(roots, row, width):
+                there = self.e.there
             if begin != 0:
                 start_of_main = b.times(b.ceildiv(begin, lanes), lanes)
                 done = b.max(start_of_main, start), 0
