@@ -125,6 +125,17 @@ def test_whole_powers_of_whole_numbers(kinds: tuple[str, str]):
         np.testing.assert_array_equal(got[of], wanted[of])
 
 
+@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8"])
+def test_negative_powers_of_whole_numbers_are_what_divides_one(kind: str):
+    """Squares of the largest number and of its negative are 1, too, as products wrap around."""
+    most = np.iinfo(kind).max
+    x = np.array([most, -most, -most - 1, -2, -1, 0, 1, 2], kind)
+    n = fresh_rng().choice([-4, -3, -2, -1], x.shape).astype(kind)
+    graph = G.trace(lambda x, n: x**n, *[G.array(x.shape, dtypes.from_numpy(x.dtype))] * 2)
+    wanted = np.where(np.abs(x) == 1, np.where(n % 2 == 0, 1, x), 0)
+    np.testing.assert_array_equal(graph.compile()(x, n), wanted)
+
+
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_gives_what_numpy_gives(name: str, rng: np.random.Generator) -> None:
     function = EXPRESSIONS[name]

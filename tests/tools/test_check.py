@@ -13,7 +13,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from xdsl.ir import Operation
 
+from tests.draws import fresh_rng
 from tilewright import dtypes, reference
+from tilewright.diagnostics import CheckError
 from tilewright.dialects.mach import InstrOp
 from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import Observer, ignore
@@ -24,7 +26,7 @@ from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main
-from tilewright.tools.rounding import rounding_of
+from tilewright.tools.rounding import Rounding, rounding_of
 
 SCALE = """
 builtin.module { gpu.module @m {
@@ -265,6 +267,40 @@ def test_a_sum_that_cancels_is_judged_by_its_terms():
     assert difference(results[0][1], results[1][1]) is not None
     assert check_stages([first, back], inputs) is None
     assert check_stages([first, added([*range(7, 2, -1), 1, 0])], inputs) is not None
+
+
+def test_what_a_program_rounds_is_judged_by_its_terms():
+    """Steps of f32 would move few of the operands, by 2^15 steps: any result would be right."""
+    rng = fresh_rng()
+    k = 1 << 14
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((4, k), (k, 4)))
+    a[:, 0] = b[0] = 0.25
+    rounding = Rounding(2.0**-24 * np.sqrt(k))
+
+    def product(left_out: int) -> Stage:
+        def run(_: Any, args: Any) -> None:
+            x, y = (args[n].astype(ml_dtypes.bfloat16).astype(np.float32) for n in range(2))
+            args[2][...] = x[:, left_out:] @ y[left_out:]
+
+        return Stage(str(left_out), run)
+
+    inputs = Inputs((1, 1, 1), (a, b, np.full((4, 4), np.nan, np.float32)))
+    assert check_stages([product(0), product(1)], inputs, rounding=rounding) is not None
+
+
+def test_inputs_that_say_where_are_changed_as_far_as_their_places_exist():
+    x = np.array([3.0, 1.0, 0.5], np.float32)
+
+    def moved(by: float) -> Stage:
+        def run(_: Any, args: Any) -> None:
+            if args[0][0] > 3:
+                raise CheckError("out of bounds")
+            args[1][0] = args[0][1] + by
+
+        return Stage(str(by), run)
+
+    inputs = Inputs((1, 1, 1), (x, np.full(1, np.nan, np.float32)))
+    assert "argument 1" in str(check_stages([moved(0), moved(0.5)], inputs))
 
 
 SUM = """

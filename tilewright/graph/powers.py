@@ -24,7 +24,7 @@ def _whole_power(x: Traced, exponent: Traced) -> Traced:
     for bit in range(1, 7):
         square = square * square
         found = where((size & (1 << bit)) != 0, found * square, found)
-    return where(below, where(x * x == 1, found, 0), found)
+    return where(below & (x != 1) & (x != -1), 0, found)
 
 
 def _any_power(x: Any, exponent: Traced) -> Traced:
