@@ -29,6 +29,19 @@ def test_twice_the_work_takes_about_twice_as_long():
     assert 1.8 < seconds((1024, 1024, 2048), (128, 128)) / once < 2.2
 
 
+@pytest.mark.parametrize("shape", [(256, 128, 0), (256, 0, 64), (0, 128, 64), (0, 0, 0)])
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
+@pytest.mark.parametrize("rows", [4, 128])
+def test_empty_products_take_their_programs_alone(shape, types, rows):
+    assert 0 <= seconds(shape, (rows, 64), types, threads=2) < 1e-4
+
+
+def test_a_launch_of_empty_products_chooses_how_programs_merge():
+    a, b, c = (np.full(s, 7, np.float32) for s in ((300, 0), (0, 200), (300, 200)))
+    product.options(target="cpu", num_threads=2)[3, 4](a, b, c, BM=128, BN=64, BK=32)
+    assert not c.any()
+
+
 def test_threads_share_programs_and_idle_where_there_are_too_few():
     alone, shared = (seconds((2048, 2048, 2048), (128, 128), threads=t) for t in (1, 16))
     assert 8 < alone / shared < 16

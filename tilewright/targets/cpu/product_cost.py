@@ -134,7 +134,9 @@ class PanelCosts:
         start = rounds * self.rates.program + threads * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for p in products:
-            if not p.times:  # in a loop that has no turn
+            if not (
+                p.times and p.k and p.a.mean and p.b.mean
+            ):  # a loop without a turn, empty arrays
                 continue
             turns = max(rounds, self._long(p, count)) * p.times
             for cause, seconds, per_program in self._costs(p):
