@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -72,6 +73,18 @@ def test_functions_printed_early_are_parts_as_others_are() -> None:
     ahead.begin("this is no text of LLVM's")
     with pytest.raises(CompileError):
         ahead.get("this is no text of LLVM's")
+
+
+def test_an_object_is_made_by_whoever_needs_it_where_no_thread_can_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    text, ahead = emit_parts(module(PLAIN), TARGET)[0], Ahead(TARGET)
+    monkeypatch.setattr(Thread, "start", start)
+    ahead.begin(text)
+    assert ahead.get(text) == compile_object(text, TARGET)
 
 
 def test_an_object_is_bytes_that_load_anywhere() -> None:

@@ -120,8 +120,10 @@ class Ahead:
 
     def begin(self, text: str) -> None:
         made = partial(copy_context().run, self._make, text)
-        self._threads.append(threading.Thread(target=made, name="tilewright-objects"))
-        self._threads[-1].start()
+        thread = threading.Thread(target=made, name="tilewright-objects")
+        with suppress(RuntimeError):  # the process may have no more, or end: then `get` makes it
+            thread.start()
+            self._threads.append(thread)
 
     def _make(self, text: str) -> None:
         with suppress(Exception):  # whoever needs it is told

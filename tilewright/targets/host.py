@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import copysign, inf
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ class HostExecutable:
         self.ir = ir
         self.remarks: list[str] = list(meta.get("remarks", ()))
         self._data, self._meta, self._target = data, dict(meta), target
+        text = cache(llvm)
         self.asm: Mapping[str, str] = Texts(
-            {"llvm": llvm, "asm": lambda: _assembly(self.asm["llvm"], target)}
+            {"llvm": text, "asm": lambda: _assembly(text(), target)}
         )
         """`llvm` and `asm`."""
         self._guard = forks.lock()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import ml_dtypes
 import numpy as np
@@ -51,6 +53,20 @@ def test_the_text_of_a_kernel_from_disk_is_that_of_its_code() -> None:
     again = TARGET.load(made.executable.artifacts(), made.options)
     assert "llvm" not in made.executable.artifacts()
     assert again.asm["llvm"] == made.asm["llvm"]
+
+
+def test_the_code_of_a_kernel_goes_with_it() -> None:
+    """Its memory does not wait for the garbage collector."""
+    x = np.zeros((256, 256), np.float32)
+    made = product.compile(x, x, x.copy(), target="cpu", **TILES)
+    again = TARGET.load(made.executable.artifacts(), made.options)
+    gone = ref(again)
+    gc.disable()
+    try:
+        del again
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def operands(
