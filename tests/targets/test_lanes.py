@@ -65,7 +65,17 @@ def eights() -> tuple[Grid, Case]:
     return (1, 1, 1), ([a, b, c, sums], [(c, blocks), (sums, totals)])
 
 
-MAKE = (eights, gemm, sums, addresses)
+def owners() -> tuple[Grid, Case]:
+    a, b, c = numbers(48, 4), numbers(4, 16), garbage(48, 16)
+    return (1, 1, 1), ([a, b, c], [(c, wide(a) @ wide(b))])
+
+
+def columns() -> tuple[Grid, Case]:
+    a, b, c = numbers(32, 16), numbers(16, 6), numbers(32, 6)
+    return (1, 1, 1), ([a, b, c], [(c, wide(c) + wide(a) @ wide(b))])
+
+
+MAKE = (eights, gemm, sums, addresses, owners, columns)
 TEXTS = {path.stem: path.read_text() for path in Path(__file__).with_name("lanes").iterdir()}
 
 
@@ -84,17 +94,14 @@ def test_lanes_do_on_every_target_what_numpy_says(make: Callable[[], Any], targe
         if stage == LAST or not target.startswith("xe"):
             last = program.clone()
 
-    if target == "reference":
-        reference.run(module, grid, args)
+    built = build_text(module, CompileOptions(target=target), observe)
+    if isinstance(built, CudaExecutable):
+        built.interpret(last, grid, _described(args), "late", 0).raise_on_error()
+    elif target in ("reference", "cpu"):
+        built.launch(grid, _described(args))
     else:
-        built = build_text(module, CompileOptions(target=target), observe)
-        if isinstance(built, CudaExecutable):
-            built.interpret(last, grid, _described(args), "late", 0).raise_on_error()
-        elif target == "cpu":
-            built.launch(grid, _described(args))
-        else:
-            assert last is not module
-            reference.run(last, grid, args)
+        assert last is not module
+        reference.run(last, grid, args)
     compare(pairs, target)
 
 
