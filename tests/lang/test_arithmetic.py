@@ -173,6 +173,16 @@ def test_scalars_never_widen(rng, dtype):
     np.testing.assert_allclose(c.astype(np.float64), expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [tw.i8, tw.i32, tw.i64], ids=str)
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_powers_of_integers(rng, target, dtype):
+    a, n = rng.integers(-9, 10, SHAPE).astype(dtype.numpy), rng.integers(0, 99, SHAPE, np.int8)
+    c = poison(*SHAPE, dtype=dtype.numpy)
+    binary.options(target=target)[(1,)](a, n.astype(dtype.numpy), c, OP="**")
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(c, a**n)
+
+
 @tw.kernel
 def powers(A, C):
     a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))

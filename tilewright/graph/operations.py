@@ -46,6 +46,12 @@ def _sigmoid(x: Array) -> Array:
         return 1 / (1 + np.exp(-x))
 
 
+def _power(x: Array, n: Array) -> Array:
+    """Of integers: below 0 what divides 1, else wrapping around."""
+    units = np.where(np.abs(x) == 1, np.where(n & 1, x, 1), 0)
+    return np.where(n < 0, units, np.power(x, np.maximum(n, 0)))
+
+
 def _elementwise() -> dict[str, OpDef]:
     table: dict[str, OpDef] = {}
 
@@ -66,6 +72,7 @@ def _elementwise() -> dict[str, OpDef]:
             "right_shift": ">>", "floor_divide": "//"}  # fmt: skip
     for name, sign in bits.items():
         add(name, 2, getattr(np, name), f"{{0}} {sign} {{1}}")
+    add("power", 2, _power, "({0}) ** {1}", 64)
     add("invert", 1, np.invert, "~{0}")
     add("neg", 1, np.negative, "-{0}")
     add("max", 2, np.maximum, "tw.maximum({0}, {1})")

@@ -1,5 +1,5 @@
-"""Powers of traced arrays: by squaring where the exponent is a whole number that is known, or a bit of one; else by
-exp2 and log2.
+"""Powers of traced arrays: those of integers exactly, wrapping around as products do, whole ones that are known by
+squaring, others by exp2 and log2.
 """
 
 from __future__ import annotations
@@ -9,22 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import dtypes
 from tilewright.graph.arrange import full_like
 from tilewright.graph.traced import Traced, elementwise, where
-
-
-def _whole_power(x: Traced, exponent: Traced) -> Traced:
-    """By squaring, bit by bit of the exponent, wrapping around as products do; below 0, what divides 1."""
-    below = exponent < 0
-    size = where(below, -exponent, exponent)
-    # Of what is more, only odd and even differ: the least bits are 0 by then.
-    size = where(size > 64, 64 + (size & 1), size)
-    found = where((size & 1) == 1, x, 1)
-    square = x
-    for bit in range(1, 7):
-        square = square * square
-        found = where((size & (1 << bit)) != 0, found * square, found)
-    return where(below & (x != 1) & (x != -1), 0, found)
 
 
 def _any_power(x: Any, exponent: Traced) -> Traced:
@@ -32,8 +19,9 @@ def _any_power(x: Any, exponent: Traced) -> Traced:
     kind = elementwise("add", exponent, x).dtype
     exponent = exponent.astype(kind)
     if not kind.is_float:
-        x = x.astype(kind) if isinstance(x, Traced) else full_like(exponent, x)
-        return _whole_power(x, exponent)
+        signed = dtypes.i64 if kind.is_unsigned else kind
+        x = x.astype(signed) if isinstance(x, Traced) else x
+        return elementwise("power", x, exponent.astype(signed)).astype(kind)
     if not isinstance(x, Traced) and x > 0:
         return np.exp2(exponent * log2(x))
     x = x if isinstance(x, Traced) else full_like(exponent, float(x))

@@ -247,9 +247,12 @@ def _compile(
     """The executable, which arguments it stores to, and which it reads flat."""
     from xdsl.dialects import gpu
 
+    from tilewright.passes.expand_ops import expand_ops
     from tilewright.passes.memory_objects import stored_arguments
 
     built = program.build(signature, constexprs, options)
+    if target.compiles:
+        expand_ops(built.module)
     functions = (op for op in built.module.walk() if isinstance(op, gpu.FuncOp))
     function = next((op for op in functions if op.kernel is not None), None)
     stored = stored_arguments(function) if function is not None else frozenset[int]()
