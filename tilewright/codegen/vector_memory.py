@@ -182,7 +182,7 @@ class VectorRows:
         dim, known = inner
         lanes = None if self.access.mask is None else self._part(self.access.mask, at)
         if dim is not None and not known:
-            left = b.mask_first(b.minus(sizes[dim], self.indices[dim]), *self.row.get_shape())
+            left = b.mask_first(b.minus(sizes[dim], self.indices[dim]), self.row.get_shape()[0])
             lanes = b.both(lanes, None if left is None else self._wide(left, self._bits()))
         return lanes if here is None else b.both(lanes, self._wide(here, self._bits()))
 
