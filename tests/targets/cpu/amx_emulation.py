@@ -13,7 +13,7 @@ import pytest
 
 from tilewright import knobs
 from tilewright.codegen.jit import compile_object
-from tilewright.codegen.loading import LoadedObject
+from tilewright.codegen.loading import Ahead, LoadedObject
 from tilewright.targets.cpu import build
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.cpu.machine import CpuMachine, chosen, machine
@@ -173,20 +173,39 @@ def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     amx = CpuMachine.of(X86_64, "amx", frozenset({"amx-fp16"}))
     host = machine(None).target
 
+    def hosted(text: str) -> str:
+        text = emulate(text).replace(
+            f'"target-cpu"="{amx.target.cpu}"', f'"target-cpu"="{host.cpu}"'
+        )
+        features = f'"target-features"="{host.feature_string()}"'
+        return re.sub('"target-features"="[^"]*"', lambda _: features, text)
+
     def compiled(text: str, target: Any) -> bytes:
-        if target is not amx.target:
-            return compile_object(text, target)
-        text = emulate(text).replace(f'"target-cpu"="{target.cpu}"', f'"target-cpu"="{host.cpu}"')
-        head, _, rest = text.partition('"target-features"="')
-        features, _, tail = rest.partition('"')
-        del features
-        return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
+        return (
+            compile_object(hosted(text), host)
+            if target is amx.target
+            else compile_object(text, target)
+        )
+
+    class HostedAhead(Ahead):
+        """What kernels have in common, for the machine at hand: such code has instructions beside tiles' as well."""
+
+        def __init__(self, target: Any):
+            self._hosted = hosted if target is amx.target else str
+            super().__init__(host if target is amx.target else target)
+
+        def begin(self, text: str) -> None:
+            super().begin(self._hosted(text))
+
+        def get(self, text: str) -> bytes:
+            return super().get(self._hosted(text))
 
     def emulated(level: str | None) -> CpuMachine:
         return amx if level is None and knobs.current().cpu is None else chosen(level)
 
     monkeypatch.setattr(cpu, "chosen", emulated)
     monkeypatch.setattr(build, "compile_object", compiled)
+    monkeypatch.setattr(build, "Ahead", HostedAhead)
     monkeypatch.setattr(
         cpu,
         "LoadedObject",
