@@ -24,6 +24,7 @@ from tilewright.targets import base
 class Built:
     module: ModuleOp
     contiguous: tuple[int, ...] = ()
+    expands: bool = False
 
 
 class RecordingTarget(base.Target):

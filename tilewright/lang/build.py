@@ -18,7 +18,7 @@ from tilewright.dialects import formats as _formats  # noqa: F401  # pyright: ig
 from tilewright.frozen import frozen
 
 # isort: split
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, math
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block, Operation, Region
 
@@ -41,6 +41,11 @@ class Built:
     module: ModuleOp
     contiguous: tuple[int, ...]
     """Positions of array arguments that are used flattened, so that they must be contiguous."""
+
+    @property
+    def expands(self) -> bool:
+        """Has it ops that targets compile as simpler ones (`expand-ops`)?"""
+        return any(isinstance(op, math.IPowIOp) for op in self.module.walk())
 
 
 def build(

@@ -46,6 +46,11 @@ class Built(Protocol):
         """Positions of the arrays that are indexed flat, so that they must have no gaps."""
         ...
 
+    @property
+    def expands(self) -> bool:
+        """Has it ops that targets compile as simpler ones (`expand-ops`)?"""
+        ...
+
 
 class Program(Protocol):
     """What a front end gives the launcher: a kernel before it is compiled for anything."""
@@ -247,11 +252,12 @@ def _compile(
     """The executable, which arguments it stores to, and which it reads flat."""
     from xdsl.dialects import gpu
 
-    from tilewright.passes.expand_ops import expand_ops
     from tilewright.passes.memory_objects import stored_arguments
 
     built = program.build(signature, constexprs, options)
-    if target.compiles:
+    if target.compiles and built.expands:
+        from tilewright.passes.expand_ops import expand_ops  # late: few kernels wait for it
+
         expand_ops(built.module)
     functions = (op for op in built.module.walk() if isinstance(op, gpu.FuncOp))
     function = next((op for op in functions if op.kernel is not None), None)
