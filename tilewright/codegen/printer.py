@@ -348,7 +348,7 @@ class Printer:
             "",
             *head,
             "",
-            *(functions or self.functions),
+            *(self.functions if functions is None else functions),
         ]
         return "\n".join([*lines, *tail, ""])
 

@@ -109,13 +109,15 @@ def fused(
     # in memory: such a sum keeps it.
     held: frozenset[str] = frozenset()
     best: Fusion | None = None
+    least = inf
     known = known or Known()
     while True:
         found = distribute(plain, held)
         made = Fusion(found.graph, rates, known)
         made.run(fuse)
-        if best is None or made.seconds < best.seconds * (1 + ALIKE):
+        if best is None or made.seconds < least * (1 + ALIKE):
             best = made
+        least = min(least, made.seconds)
         kernels = {name: i for i, group in enumerate(made.partition.groups) for name in group}
         apart = {
             name
