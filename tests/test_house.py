@@ -132,6 +132,14 @@ def test_no_file_is_too_long():
             )
 
 
+def test_a_run_of_the_tests_repeats():
+    """No test draws but from the run's seed, and none judges by seconds (tests.calls counts instead)."""
+    others = re.compile(r"^import secrets|default_rng\(\)|\bprocess_time\(", re.MULTILINE)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        found = path != Path(__file__) and others.search(path.read_text())
+        assert not found, f"{path.relative_to(ROOT)}: {found[0]}"
+
+
 def test_no_chain_of_classes_is_deep():
     """A class that needs the state of many others below it is an idea cut into files: functions share a state."""
     bases: dict[str, list[str]] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import cProfile
 import random
 from pathlib import Path
 
 import pytest
 
+from tests.calls import calls
 from tests.draws import fresh_seed
 from tilewright.diagnostics import CompileError, TilewrightError
 from tilewright.dialects import make_context, own_dialects
@@ -224,14 +224,11 @@ def test_cost_is_linear() -> None:
         body = "".join(op.format(number) for number in range(count))
         return f"func.func @f(%t: !xetile.tile<8x16xf16>, %i: index) {{\n{body}  return\n}}\n"
 
-    def calls(count: int) -> int:
-        """Python calls made: a measure that no busy machine disturbs."""
-        profile = cProfile.Profile()
-        profile.runcall(lambda: print_module(parse_module(program(count)), renumber=True))
-        return sum(entry.callcount for entry in profile.getstats())
+    def work(count: int) -> int:
+        return calls(lambda: print_module(parse_module(program(count)), renumber=True))
 
-    calls(10)  # dialects load once
-    small, large = calls(200), calls(1600)
+    work(10)  # dialects load once
+    small, large = work(200), work(1600)
     assert large < 9 * small
 
 

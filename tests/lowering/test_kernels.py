@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import secrets
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 import tilewright as tw
 from tests.arrays import poison
+from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, run, wrong
 from tilewright.dialects.text import print_module
 from tilewright.ops.attention import attention_kernel
@@ -27,7 +26,6 @@ from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 
-SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", secrets.randbelow(2**31)))
 RFC = Path(__file__).parents[2] / "examples" / "rfc"
 SPEC = importlib.util.spec_from_file_location("rfc_run", RFC / "run.py")
 assert SPEC is not None and SPEC.loader is not None
@@ -108,7 +106,7 @@ def module_of(kernel: Any, *args: Any, **constants: Any) -> tuple[ModuleOp, list
 
 
 def array(*shape: int, dtype: Any = np.float32) -> Any:
-    rng = np.random.default_rng(SEED)
+    rng = fresh_rng()
     if np.dtype(dtype).kind == "i":
         return rng.integers(-50, 50, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
@@ -219,7 +217,7 @@ def rfc(name: str, size: int = 512) -> ModuleOp:
 
 @pytest.mark.parametrize("name", RUN.PROGRAMS)
 def test_rfc(name: str):
-    args, _ = RUN.PROGRAMS[name](512, np.random.default_rng(SEED))
+    args, _ = RUN.PROGRAMS[name](512, fresh_rng())
     module = rfc(name)
     expected = run(module, (1, 1, 1), args)
     lower(module, WORKGROUP)

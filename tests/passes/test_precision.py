@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.targets.cpu.test_structure import levels_here
 from tilewright import ops
 
@@ -73,7 +74,7 @@ def test_conversions_of_what_was_not_approximate_stay_exact() -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_rows_are_as_good_as_with_every_bit(dtype: Any) -> None:
-    x = (3 * np.random.default_rng().standard_normal((16, 500))).astype(dtype)
+    x = (3 * fresh_rng().standard_normal((16, 500))).astype(dtype)
     wide = x.astype(np.float64)
     expected = np.exp(wide - wide.max(1, keepdims=True))
     expected /= expected.sum(1, keepdims=True)
@@ -109,7 +110,7 @@ def test_one_and_an_error_function_have_the_bits_of_what_they_become(dtype: Any,
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_small_sums_with_functions_are_as_good_as_rounded_ones(dtype: Any, name: str) -> None:
     """Relative to each result, far out where 1 + f(x) cancels, too: three quarters of a unit in the last place."""
-    x = np.random.default_rng().uniform(-2.6, 2.2, (64, 64)).astype(dtype)
+    x = fresh_rng().uniform(-2.6, 2.2, (64, 64)).astype(dtype)
     y = np.full_like(x, np.nan)
     complements.options(target="cpu")[16](x, y, False, getattr(tw, name))
     wide = x.astype(np.float64)
@@ -136,7 +137,7 @@ def test_a_gelu_of_few_bits_is_as_good_as_a_rounded_one(
     dtype: Any, machine: str, scale: float
 ) -> None:
     """In its sum of squares, of small arguments and of those where 1 + erf is 2."""
-    x = (scale * np.random.default_rng().standard_normal((256, 64))).astype(dtype)
+    x = (scale * fresh_rng().standard_normal((256, 64))).astype(dtype)
     y = np.full_like(x, np.nan)
     one_complement.options(target="cpu", machine=machine)[64](x, y)
     wide = x.astype(np.float64)
@@ -157,7 +158,7 @@ def quotients(X, Z, Y, BY: tw.constexpr = None):  # pyright: ignore
 
 @pytest.mark.parametrize("dtype, said", [(BF16, 8), (F16, 11), (F32, None)])
 def test_quotients_have_the_bits_of_what_they_become(dtype: Any, said: int) -> None:
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     x, z = (rng.normal(size=(64, 64)).astype(dtype) for _ in range(2))
     z[np.abs(z) < 0.01] = 1
     z[0, :4], x[0, :4] = (0, np.inf, 0, 3), (1, 2, 0, 0)

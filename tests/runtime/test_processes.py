@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tilewright import knobs, ops
 from tilewright.targets.cpu import workspace
 
@@ -164,7 +165,7 @@ def in_child(work) -> int:
 @pytest.mark.parametrize("compiled_before", [False, True])
 def test_a_forked_process(compiled_before, target, tmp_path):
     """A child launches, whether or not its parent has compiled and started threads before."""
-    x = np.random.default_rng().standard_normal((64, 32), np.float32)
+    x = fresh_rng().standard_normal((64, 32), np.float32)
     kernel = doubled.options(target=target, num_threads=2)
 
     def launch():

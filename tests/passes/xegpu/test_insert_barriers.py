@@ -12,6 +12,7 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.calls import calls
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tests.texts import parse_module
@@ -248,19 +249,14 @@ def test_a_run_of_subgroups_is_a_scope(inside: str, all_meet: int, some_meet: in
 @pytest.mark.parametrize("around", ["{}", "scf.for %i = %c0 to %c3 step %c1 {{\n{}\n}}"])
 def test_time_grows_linearly(around: str):
     """Boxes that are apart are not compared one by one: counted in calls rather than in seconds."""
-    import cProfile
-    import pstats
 
-    def calls(n: int) -> int:
+    def work(n: int) -> int:
         ops = "".join(store("%x", "%to", f"0, {64 * k}", "#c") for k in range(n))
         ops += "".join(load(f"%y{k}", "%tp", f"0, {64 * k}", "#r") for k in range(n))
         module = parse_module(TEXT.format(body=around.format(ops), facts="{noalias}"), "many.mlir")
-        profile = cProfile.Profile()
-        profile.enable()
-        PIPELINE.alone(INSERT_BARRIERS, module)
-        profile.disable()
+        made = calls(lambda: PIPELINE.alone(INSERT_BARRIERS, module))
         assert not ops or "gpu.barrier" not in str(module)
-        return pstats.Stats(profile).total_calls  # pyright: ignore
+        return made
 
-    calls(2)
-    assert calls(160) < 2.5 * calls(80)
+    work(2)
+    assert work(160) < 2.5 * work(80)

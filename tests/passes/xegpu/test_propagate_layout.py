@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.calls import calls
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops, wrong
 from tilewright import reference
@@ -220,21 +221,15 @@ def test_instruction_and_lane_kinds_fill_only_what_is_missing():
 
 def test_time_grows_linearly():
     """Twice the ops take about twice the time, counted in calls rather than in seconds."""
-    import cProfile
-    import pstats
 
-    def calls(n: int) -> int:
+    def work(n: int) -> int:
         body = "".join(f"%v{i + 1} = arith.addf %v{i}, %y : vector<64x64xf32>\n" for i in range(n))
         body = body.replace("%v0,", "%x,") + f"%z = arith.negf %v{n} : vector<64x64xf32>"
         module = program(body, o="#c")
-        profile = cProfile.Profile()
-        profile.enable()
-        lower(module, WORKGROUP)
-        profile.disable()
-        return pstats.Stats(profile).total_calls  # pyright: ignore
+        return calls(lambda: lower(module, WORKGROUP))
 
-    calls(2)
-    assert calls(200) < 2.5 * calls(100)
+    work(2)
+    assert work(200) < 2.5 * work(100)
 
 
 def test_a_grid_alone_is_enough():

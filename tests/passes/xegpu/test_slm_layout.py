@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import NoneAttr
 
+from tests.draws import fresh_rng
 from tests.targets.xe.conftest import build
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
@@ -64,7 +64,7 @@ def lower(text: str, count: int | None = None) -> Any:
 
 
 def check(text: str, module: Any, *, transposed: bool = False) -> None:
-    rng = np.random.default_rng(secrets.randbelow(2**31))
+    rng = fresh_rng()
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 64), (32, 64)))
     c = np.full((16, 32), np.nan, np.float32)
     reference.run(module, (1,), [a, b, c])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from itertools import takewhile
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from xdsl.dialects import gpu
 
+from tests.draws import fresh_rng
 from tests.passes.xegpu.subgroup_programs import PROGRAMS, Array, text
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
@@ -80,8 +80,7 @@ EIGHT_LANES = (
 def test_ops_keep_their_meaning(name: str, chip: str):
     program = PROGRAMS[name]
     module = parse_module(text(program, xe_machine(chip).lanes), "program.mlir")
-    seed = secrets.randbelow(2**31)
-    rng = np.random.default_rng(seed)
+    rng = fresh_rng()
     inputs = [data(array, rng) for array in program.arrays]
     expected = [a.copy() for a in inputs]
     reference.run(module, (1,), expected)
@@ -92,7 +91,7 @@ def test_ops_keep_their_meaning(name: str, chip: str):
         reference.run(lowered, (1,), found, check=True).raise_on_error()
         for right, given in zip(expected, found, strict=True):
             message = difference(right, given)
-            assert message is None, f"{stage}: {message} (seed {seed})"
+            assert message is None, f"{stage}: {message}"
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     for op in kernel.walk():
         for value in op.results:
@@ -138,7 +137,7 @@ def test_reductions_over_lanes():
     hardware = module.clone()
     PIPELINE.alone(distribute_to_lanes("hardware"), hardware, "pvc")
     assert count(hardware)["gpu.subgroup_reduce"] == 4 and not count(hardware)["gpu.shuffle"]
-    rng = np.random.default_rng(secrets.randbelow(2**31))
+    rng = fresh_rng()
     arrays = [data(a, rng) for a in PROGRAMS["rows reduced"].arrays]
     expected, found = [a.copy() for a in arrays], [a.copy() for a in arrays]
     reference.run(module, (1,), expected)
