@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -12,24 +11,24 @@ from tilewright.tools.measure import Case, Contender, measure, settle
 
 @pytest.fixture
 def spinning():
-    """A thread that spins for a while, as those of BLAS libraries do after a product."""
-    seconds = 0.4
+    """A thread that spins, as those of BLAS libraries do after a product, until the event is set."""
+    enough = threading.Event()
 
     def spin() -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        while not enough.is_set():
             pass
 
     thread = threading.Thread(target=spin)
     thread.start()
-    yield thread
+    yield enough
+    enough.set()
     thread.join()
 
 
 def test_settle_waits_for_spinning_threads(spinning):
     assert not settle(limit=0.05)
+    spinning.set()
     assert settle(limit=30)
-    assert not spinning.is_alive()
 
 
 def test_each_contender_is_timed_in_every_round():
