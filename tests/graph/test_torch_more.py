@@ -14,6 +14,13 @@ from tilewright.diagnostics import CompileError
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 
+
+def _written(x, y):
+    x[:, 1:5] += y[:, :4] * 2
+    x[0].mul_(3).add_(1)
+    return x
+
+
 ONE, TWO, IMAGE = (6, 20), ((6, 20), (6, 20)), (2, 3, 8, 12)
 OPS = {
     "elements": (lambda x: (torch.tan(x), torch.sinh(x), torch.cosh(x), torch.asinh(x * 9), torch.atanh(x.tanh() * 0.9),
@@ -62,6 +69,13 @@ OPS = {
     "largest of no numbers": (lambda x: tuple(torch.where(x > most, torch.nan, x).topk(4, largest=up)[0]
                                               for most in (0.5, 2.0) for up in (True, False)), (6, 40)),
     "largest of infinite ones": (lambda x: torch.where(x > 0.5, x, -torch.inf).topk(1)[0], (6, 40)),
+    "in place": (lambda x, y: (F.relu(x + 1, inplace=True), _written(torch.zeros_like(x > 0, dtype=x.dtype), y),
+                               torch.empty_like(x).copy_(y[:1]), x.new_empty(3).fill_(2), y.clone().zero_()), *TWO),
+    "of numbers": (lambda x: (torch.zeros_like(x > 0, dtype=x.dtype).masked_fill(x > 0, -2.5), torch.ones_like(x) / 4,
+                              torch.zeros_like(x, dtype=torch.bool) | (x > 0), x.new_full((2, 3), 0.5), x.new_zeros(3),
+                              torch.full_like(x, 1.5, dtype=torch.int64), x.new_ones(2, dtype=torch.int32) + 1,
+                              x.shape[0] + torch.arange(2, 9, 3), torch.zeros(3, dtype=torch.int64) + 2,
+                              torch.full((x.shape[0],), True), x[0, :5] + torch.arange(0, 1, 0.2)), ONE),
     "in order": (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(-1), *x.kthvalue(2, 1), *x.median(1),
                             x.median(), *x.kthvalue(3, 0, keepdim=True)), (5, 8)),
     "the most": (lambda x, y: (x.max(), x.min(), *x.max(1), *x.min(0, keepdim=True), torch.max(x, y),
@@ -215,6 +229,43 @@ def test_bags_are_sums_of_rows(mode):
     graph, weights = G.from_torch(torch.export.export(bag, (ids, offsets)))
     got, want = graph.compile()(ids, offsets, *weights), bag.double()(ids, offsets)
     assert float((got.double() - want).norm()) <= 1e-6 * float(want.norm())
+
+
+class Cached(nn.Module):
+    """Writes a buffer and its second input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.randn(8, 5))
+
+    def forward(self, x, cache, at):
+        self.keys.index_copy_(0, at, x)
+        cache[2:4] = x
+        return x @ self.keys.T, cache * 2
+
+
+def test_new_values_of_what_is_written_come_first():
+    torch.manual_seed(fresh_seed())
+    module, arrays = Cached(), (torch.randn(2, 5), torch.randn(6, 5), torch.tensor([6, 1]))
+    graph, weights = G.from_torch(torch.export.export(module, arrays))
+    keys, cache, *made = graph.compile()(
+        *(a.clone() for a in arrays), *(w.clone() for w in weights)
+    )
+    module.double()
+    wide = [a.double() if a.is_floating_point() else a for a in arrays]
+    wanted = module(*wide)
+    assert torch.equal(keys.double(), module.keys) and torch.equal(cache.double(), wide[1])
+    for got, want in zip(made, wanted, strict=True):
+        assert float((got.double() - want).norm()) <= 1e-6 * float(want.norm())
+
+
+def test_a_refusal_names_the_line_of_the_module():
+    def forward(x):
+        return torch.linalg.svd(x)[1] + torch.fft.fft(x).abs()
+
+    with pytest.raises(CompileError, match=r"aten\.fft_.*aten\.linalg_svd") as raised:
+        G.from_torch(torch.export.export(Gives(forward), (torch.randn(3, 3),)))
+    assert "return torch.linalg.svd(x)" in str(raised.value)
 
 
 def test_what_is_drawn_is_not_made_of_numbers():
