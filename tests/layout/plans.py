@@ -33,6 +33,11 @@ def reshape(source: Layout, target: Layout) -> ConversionPlan:
     return gather(source, target, through)
 
 
+def apply(plan: ConversionPlan, data: NDArray[np.generic]) -> NDArray[np.generic]:
+    """``data[subgroup, lane, register]`` of the source at the target's places."""
+    return data[plan.subgroup, plan.lane, plan.register]
+
+
 def distribute(layout: Layout, tile: NDArray[np.generic]) -> NDArray[np.generic]:
     """What each place holds of ``tile``: an array [subgroups, lanes, registers]."""
     assert tile.shape == layout.shape

@@ -181,23 +181,6 @@ def test_row_values_broadcast_without_movement():
     assert broadcast(c.contracted(1), c, 1).kind is ly.Move.REGISTERS
 
 
-def test_ldmatrix_gives_the_operand_of_mma():
-    """Four 8x8 matrices in the order of A's registers: rows 0-7, 8-15 of k 0-7, then of k 8-15."""
-    result = fr.ldmatrix(4)
-    a = SM80.instruction("f16", "f16", "f32").fragments().a
-    for lane in range(32):
-        stacked = result.fragment(0, lane)
-        matrix, row, column = stacked[:, 0] // 8, stacked[:, 0] % 8, stacked[:, 1]
-        placed = np.stack([row + matrix % 2 * 8, column + matrix // 2 * 8], -1)
-        assert np.array_equal(placed, a.fragment(0, lane))
-
-
-def test_ldmatrix_trans_gives_b_from_rows_of_k():
-    result, b = fr.ldmatrix(2, transposed=True), SM80.instruction("f16", "f16", "f32").fragments().b
-    for lane in range(32):
-        assert np.array_equal(result.fragment(0, lane), b.fragment(0, lane))
-
-
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 def test_128_byte_swizzle_frees_ldmatrix_of_conflicts(itemsize: int):
     """Eight rows of 16 bytes at a pitch of 128 bytes: one bank group without, all of them with."""

@@ -19,14 +19,13 @@ from tilewright.layout import derive, memory, plan
 from tilewright.layout.bound import BoundMap
 from tilewright.layout.derive import MmaShapes
 from tilewright.layout.digits import Axis, Digit, Layout, LayoutError, Owner, Swizzle, number
-from tilewright.layout.memory import column_major, mem_layout, row_major, strided
+from tilewright.layout.memory import mem_layout, row_major, strided
 from tilewright.layout.plan import ConversionPlan, Move, Reduction
 from tilewright.layout.surface import (
     Distribution,
     TilePart,
     delinearize,
     layout,
-    linearize,
     sg_map,
     slice_,
     wg_map,
@@ -46,11 +45,9 @@ __all__ = [
     "Reduction",
     "Swizzle",
     "TilePart",
-    "column_major",
     "delinearize",
     "derive",
     "layout",
-    "linearize",
     "mem_layout",
     "memory",
     "number",

@@ -32,12 +32,6 @@ def row_major(shape: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
     return strided(shape, row_strides(shape), swizzle)
 
 
-def column_major(shape: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
-    """An array of ``shape``, contiguous, first dimension fastest (`order = [0, 1]`); ``swizzle`` as in
-    :func:`strided`."""
-    return strided(shape, [prod(shape[:i]) for i in range(len(shape))], swizzle)
-
-
 def mem_layout(
     shape: Sequence[int], stride: Sequence[int] | None = None, block: Sequence[int] | None = None
 ) -> Layout:

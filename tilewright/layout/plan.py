@@ -36,20 +36,6 @@ class Move(IntEnum):
         return {0: "nothing", 1: "registers", 2: "shuffle", 3: "slm"}[self.value]
 
 
-@frozen
-class Step:
-    """One shuffle: lanes where ``takes`` get ``register`` of ``source_lane[lane]`` into ``target``.
-
-    ``xor`` is the mask m with source_lane = lane ^ m where it is one for all lanes, else None.
-    """
-
-    target: int
-    register: int
-    source_lane: Index
-    takes: NDArray[np.bool_]
-    xor: int | None
-
-
 @dataclass(frozen=True, eq=False)
 class ConversionPlan:
     """Where each place of ``target`` gets its element from; arrays [subgroups, lanes, registers]."""
@@ -87,31 +73,6 @@ class ConversionPlan:
         """Source register of each target register where it is the same for all lanes, else None."""
         first = self.register[:1, :1]
         return first[0, 0] if not np.any(self.register != first) else None
-
-    def steps(self) -> list[Step]:
-        """The shuffles of a plan within subgroups, same for all subgroups.
-
-        A lane whose register comes from itself still takes part (its source lane is its own). Raises
-        LayoutError where subgroups differ or exchange data.
-        """
-        if self.kind is Move.SLM:
-            raise LayoutError("subgroups exchange data: shuffles within a subgroup cannot do it")
-        if np.any(self.lane != self.lane[:1]) or np.any(self.register != self.register[:1]):
-            raise LayoutError("the shuffles differ between subgroups")
-        lanes = np.arange(self.target.lanes)
-        steps: list[Step] = []
-        for target in range(self.target.registers):
-            source_lane, register = self.lane[0, :, target], self.register[0, :, target]
-            for r in np.unique(register):
-                takes = register == r
-                masks = np.unique((source_lane ^ lanes)[takes])
-                xor = int(masks[0]) if len(masks) == 1 else None
-                steps.append(Step(target, int(r), source_lane, takes, xor))
-        return steps
-
-    def apply(self, data: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Move ``data[subgroup, lane, register]`` of the source to the target's places."""
-        return data[self.subgroup, self.lane, self.register]
 
     def __str__(self) -> str:
         n = self.exchanging_subgroups

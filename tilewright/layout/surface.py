@@ -227,20 +227,11 @@ def slice_(parent: Distribution, dims: Sequence[int]) -> Distribution:
     return replace(parent, sliced=tuple(sorted((*parent.sliced, *(left[d] for d in dims)))))
 
 
-def linearize(ids: Sequence[int], grid: Sequence[int], order: Sequence[int] | None = None) -> int:
-    """Linear id of coordinates ``ids`` in a grid; ``order`` lists dimensions fastest first, None is row-major.
-
-    order [1, 2, 0] over [dim_0, dim_1, dim_2] gives ``y + dim_1*z + dim_1*dim_2*x``.
-    """
-    linear, weight = 0, 1
-    for dim in order or tuple(reversed(range(len(grid)))):
-        linear += ids[dim] * weight
-        weight *= grid[dim]
-    return linear
-
-
 def delinearize(linear: int, grid: Sequence[int], order: Sequence[int] | None = None) -> Shape:
-    """Coordinates in ``grid`` of a linear id, with the ``order`` of :func:`linearize`, whose inverse it is."""
+    """Coordinates in ``grid`` of a linear id; ``order`` lists dimensions fastest first, None is row-major.
+
+    order [1, 2, 0] over [dim_0, dim_1, dim_2]: the id ``y + dim_1*z + dim_1*dim_2*x`` is that of (x, y, z).
+    """
     ids = [0] * len(grid)
     for dim in order or tuple(reversed(range(len(grid)))):
         linear, ids[dim] = divmod(linear, grid[dim])

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
-    IndexType,
     IntegerAttr,
     MemRefType,
     UnrealizedConversionCastOp,
@@ -46,7 +45,6 @@ from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.materialise import Materialiser, NoValue
 
-index = IndexType()
 ZERO_TO_ZERO = {
     *("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp"),
     *("arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.negf", "math.absf", "math.absi"),

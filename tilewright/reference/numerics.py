@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from xdsl.dialects.builtin import FloatTF32Type, IntegerType, MemRefType, Signedness, VectorType
+from xdsl.dialects.builtin import FloatTF32Type, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute
 
 from tilewright import dtypes
@@ -65,11 +65,6 @@ def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_float(type: Attribute) -> bool:
     return not isinstance(element_type(type), IntegerType) and numpy_type(type).kind not in "biu"
-
-
-def is_unsigned(type: Attribute) -> bool:
-    element = element_type(type)
-    return isinstance(element, IntegerType) and element.signedness.data == Signedness.UNSIGNED
 
 
 def widen(value: Array) -> Array:

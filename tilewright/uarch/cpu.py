@@ -70,11 +70,6 @@ class MicroKernel:
         """Columns of one panel of B: those of a tile, or all nr."""
         return self.columns if self.rows > 1 else self.nr
 
-    @property
-    def group_a(self) -> int:
-        """Consecutive k of one row of A that stand together: a tile's row of 64 bytes, or a group."""
-        return self.k_step if self.rows > 1 else self.group
-
 
 @frozen
 class Vectors:

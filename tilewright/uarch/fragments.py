@@ -93,15 +93,6 @@ def wgmma_c(n: int) -> Layout:
     return _layout((64, n), register, [(4, COL, 2), (8, ROW, 1)], [(4, ROW, 16)])
 
 
-def ldmatrix(count: int, *, transposed: bool = False) -> Layout:
-    """Result of ldmatrix / source of stmatrix: ``count`` 8x8 matrices of 16 bits, stacked by rows."""
-    row, col = (COL, ROW) if transposed else (ROW, COL)
-    shape = (8 * count, 8)
-    # Matrix i stands in rows 8i to 8i + 7 and in register i (two elements); `.trans` swaps inside.
-    register: list[Triple] = [(2, col, 1), (count, ROW, 8)]
-    return _layout(shape, register, [(4, col, 2), (8, row, 1)])
-
-
 # x86: tiles and panels. One lane; a tile register's bytes are its elements in order.
 def amx_a(rows: int, k: int) -> Layout:
     """Tile register A [rows, k]: one row of at most 64 bytes per tile row."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from xdsl.ir import Operation, SSAValue
+
 from tests.dialects.xetile.test_roundtrip import program
 from tilewright.dialects.text import parse_module
-from tilewright.dialects.xetile import WgMapAttr, operand_map, result_map
+from tilewright.dialects.xetile import WgMapAttr
+from tilewright.dialects.xetile.maps import stated_maps
 
 ONE = WgMapAttr((2, 2), (16, 16))
 TWO = WgMapAttr((4, 1), (8, 32))
@@ -16,22 +19,23 @@ def ops(*lines: str):
     return [op for op in module.walk() if op.name not in ("builtin.module", "func.func")][:-1]
 
 
-def test_maps_of_results() -> None:
-    tile = f"!xetile.tile<32x32xf16, #xetile.tile_attr<wg_map = {str(ONE)[14:]}>>"
-    _, load, add, mma, convert, plain = ops(
-        f"%1 = xetile.init_tile %m[0, 0] : memref<512x256xf16> -> {tile}",
-        f"%2 = xetile.load_tile %1 : {tile} -> vector<32x32xf16>",
-        f"%3 = arith.addf %2, %2 {{map = {TWO}}} : vector<32x32xf16>",
+def stated(op: Operation) -> list[tuple[WgMapAttr, SSAValue]]:
+    return [(table[name], value) for table, name, value in stated_maps(op)]  # pyright: ignore
+
+
+def test_maps_of_values() -> None:
+    add, mma, convert, plain = ops(
+        f"%3 = arith.addf %a, %a {{map = {TWO}}} : vector<32x32xf16>",
         f"%4 = xetile.tile_mma %a, %a {{wg_map_a = {ONE}, wg_map_c = {TWO}}} : vector<32x32xf16>, "
         "vector<32x32xf16> -> vector<32x32xf32>",
         f"%5 = xetile.convert_layout %a {{wg_map_result = {TWO}, wg_map_source = {ONE}}} : "
         "vector<32x32xf16>",
         "%6 = arith.addf %a, %a : vector<32x32xf16>",
     )
-    found = [result_map(op) for op in (load, add, mma, convert, plain)]
-    assert found == [ONE, TWO, TWO, TWO, None]
-    assert [operand_map(mma, i) for i in range(2)] == [ONE, None]
-    assert operand_map(convert, 0) == ONE
+    assert stated(add) == [(TWO, add.results[0])]
+    assert stated(mma) == [(ONE, mma.operands[0]), (TWO, mma.results[0])]
+    assert stated(convert) == [(TWO, convert.results[0]), (ONE, convert.operands[0])]
+    assert stated(plain) == []
 
 
 def test_maps_of_reductions_under_both_names() -> None:
@@ -42,5 +46,4 @@ def test_maps_of_reductions_under_both_names() -> None:
         "vector<32x32xf16> -> vector<32x1xf16>",
     )
     for op in (ours, theirs):
-        assert result_map(op) == ROW
-        assert operand_map(op, 0) == ONE
+        assert stated(op) == [(ROW, op.results[0]), (ONE, op.operands[0])]

@@ -9,47 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd
 
-from xdsl.dialects.builtin import NoneAttr, VectorType
+from xdsl.dialects.builtin import NoneAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr
-from tilewright.dialects.xetile.compute import ConvertLayoutOp
 from tilewright.dialects.xetile.distribution import distribution
 from tilewright.dialects.xetile.mma import TileMmaOp
 from tilewright.dialects.xetile.types import TileType
 
 _RESULT = ("wg_map", "map2", "map")
 _SOURCE = ("wg_map_source", "map1")
-
-
-def _first(op: Operation, names: tuple[str, ...]) -> WgMapAttr | None:
-    def candidates() -> Iterator[Attribute | None]:
-        for name in names:
-            yield op.properties.get(name)
-            yield op.attributes.get(name)
-
-    return next((found for found in candidates() if isinstance(found, WgMapAttr)), None)
-
-
-def result_map(op: Operation) -> WgMapAttr | None:
-    """The map that an op states for its result: its own, or that of the tile it loads."""
-    if isinstance(op, TileMmaOp):
-        return op.wg_map_c
-    if isinstance(op, ConvertLayoutOp):
-        return op.wg_map_result
-    stated = _first(op, _RESULT)
-    if stated is None and op.results and isinstance(op.results[0].type, VectorType):
-        tiles = [value.type for value in op.operands if isinstance(value.type, TileType)]
-        return tiles[0].wg_map if tiles else None
-    return stated
-
-
-def operand_map(op: Operation, index: int) -> WgMapAttr | None:
-    """The map that an op states for an operand, without a look at what made it."""
-    if isinstance(op, TileMmaOp):
-        return (op.wg_map_a, op.wg_map_b, op.wg_map_c)[index]
-    return _first(op, _SOURCE) if index == 0 else None
 
 
 def stated_maps(op: Operation) -> Iterator[tuple[dict[str, Attribute], str, SSAValue]]:

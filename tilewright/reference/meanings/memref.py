@@ -11,7 +11,6 @@ import numpy as np
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     MemRefType,
     SymbolRefAttr,
@@ -45,16 +44,6 @@ def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | Non
     except TypeError as error:
         raise unsupported(op, str(error)) from None
     return [None if s == DYNAMIC_INDEX else s for s in strides]
-
-
-def mixed(site: Site, static: Attribute | None, dynamic: Sequence[Any]) -> list[Index]:
-    """Rows of a list that mixes constants with operands (already rows)."""
-    values = iter(dynamic)
-    assert isinstance(static, DenseArrayBase)
-    return [
-        next(values) if int(number) == DYNAMIC else scalar(int(number))
-        for number in static.get_values()
-    ]
 
 
 # Buffers.

@@ -42,8 +42,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, VectorType, i1, i32
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -74,8 +72,6 @@ from tilewright.uarch.nvidia import LANES
 SHARED = 3
 """Address space of shared memory."""
 GLOBAL = 1
-
-Table = NDArray[np.intp]
 
 
 @frozen

@@ -307,9 +307,3 @@ def _block_faults(function: SpirvFunction) -> list[str]:
 
 
 INTERESTING = tuple(OPCODES.values())
-
-
-def summary(data: bytes, kernel: str) -> dict[str, int]:
-    """Counts of a kernel's instructions that reports name, in the whole kernel."""
-    counts = read(data).kernel(kernel).counts()
-    return {name: counts[name] for name in INTERESTING if counts[name]}

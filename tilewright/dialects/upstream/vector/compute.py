@@ -25,7 +25,6 @@ from tilewright.dialects.upstream.arith import element
 from tilewright.dialects.upstream.combining import COMBINING
 from tilewright.dialects.upstream.vector.rules import check_kind
 
-_Maps = ArrayAttr[AffineMapAttr]
 _ONE_TYPE = "accumulator and {} must have the same type"
 
 

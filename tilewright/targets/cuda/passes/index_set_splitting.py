@@ -35,7 +35,6 @@ from tilewright.passes.fold_identities import splat
 from tilewright.passes.materialise import Materialiser
 from tilewright.passes.while_to_for import first_not_below
 
-index = IndexType()
 LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
 """Signed predicates of arith.cmpi."""
 BROADCASTS = ("vector.broadcast", "xetile.broadcast")

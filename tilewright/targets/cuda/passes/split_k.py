@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import IndexType, IntegerAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
@@ -48,8 +48,6 @@ _QUIET = (
     gpu.GridDimOp,
 )
 """Ops that act on nothing, besides those that depend on their operands alone."""
-
-index = IndexType()
 
 
 def shared_loop(function: gpu.FuncOp) -> scf.ForOp | None:
