@@ -131,6 +131,37 @@ def _instruction(op: Operation) -> str:
     return op.instruction if isinstance(op, InstrOp) else ""
 
 
+PARTLY_WRITTEN = """
+import tilewright as tw
+
+@tw.kernel
+def part(X, Y, n, M: tw.constexpr = 32, N: tw.constexpr = 64, MORE: tw.constexpr = 0):
+    slm = tw.alloc_slm((M, N), tw.f16)
+    row, column = tw.arange(M, axis=0), tw.arange(N)
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (M, N)))
+    tw.store_tile(x, tw.init_tile(slm, [0, 0], (M, N)), (column < n) | (row > n))
+    tw.barrier()
+    for k in range(0, N, 16):
+        wanted = (tw.arange(16) + k < n + MORE) | (row > n)
+        y = tw.load_tile(tw.init_tile(slm, [0, k], (M, 16)), wanted, padding=-1)
+        tw.store_tile(y + 1, tw.init_tile(Y, [0, k], (M, 16)))
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90a", "xe-pvc"])
+def test_what_a_mask_takes_out_may_be_unwritten(target: str, tmp_path: Path, capsys):
+    """In every stage: also where a mask is made behind the load that it is of."""
+    file = tmp_path / "part.py"
+    file.write_text(PARTLY_WRITTEN)
+    words = ["check", str(file), "--target", target, "--args", *["f16[32,64]"] * 2, "5"]
+    assert main([*words, "--grid", "1"]) == 0, capsys.readouterr().err
+    if target == "cpu":  # the program as written is the same for all
+        assert main([*words, "--grid", "1", "--set", "MORE=1"]) == 1
+        assert (
+            "element 5 of the buffer of memref.alloc was never written" in capsys.readouterr().err
+        )
+
+
 def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["check", write(tmp_path, SCALE.replace("ROW", "%c0"))]) == 1
     assert "race: workgroup (1, 0, 0) writes" in capsys.readouterr().err

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xdsl.ir import Operation
+from xdsl.dialects import arith
+from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.passes.memory_objects import is_pure
 from tilewright.reference.batch import Batch
+from tilewright.reference.registry import MEANINGS
 from tilewright.reference.report import finding_at
 from tilewright.reference.shadow import Kind
 from tilewright.reference.values import Array, Index
@@ -69,6 +72,37 @@ class Site:
                 slots, size, granule, shared=True, name=name
             )
         return self.machine.shared[key][self.batch.slots[self.instances]]
+
+    def taken(self, result: SSAValue) -> Array | None:
+        """Which elements of a result of this op are used: those that the selections which are its users take, where
+        their conditions are known. None where all may be."""
+        found: Array | None = None
+        for use in result.uses:
+            choice = use.operation
+            if not isinstance(choice, arith.SelectOp) or use.index != 1:
+                return None
+            if choice.parent is not self.op.parent or not self._known(choice.cond):
+                return None
+            wanted = self.group.get(choice.cond)
+            found = wanted if found is None else found | wanted
+        return found
+
+    def _known(self, value: SSAValue) -> bool:
+        """Whether an operand of a later op of the same block has its rows: what is pure may be computed ahead."""
+        here, made = self.op, value.owner
+        block = here.parent
+        if isinstance(made, Block) or block is None:
+            return True
+        first = block.find_ancestor_op_in_block(made)
+        if first is None or first.is_before_in_block(here):
+            return True
+        if made.parent is not block or made.regions or not is_pure(made):
+            return False
+        if not all(self._known(operand) for operand in made.operands):
+            return False
+        self.group.execute(made, MEANINGS[made.name])
+        self.op = here
+        return True
 
     # What goes wrong.
     def report(self, severity: Any, kind: str, message: str) -> None:
