@@ -57,6 +57,24 @@ def test_knobs_that_do_not_exist():
         pass
 
 
+@pytest.mark.parametrize("name, value", [
+    ("num_threads", 0), ("num_threads", 2.5), ("cpu", "avx9"), ("cache", None), ("cache", 7), ("cache_size", -1),
+])  # fmt: skip
+def test_overrides_that_are_none(name, value):
+    with (
+        pytest.raises(TilewrightError, match=f"{name}={value!r} is not"),
+        knobs.override(**{name: value}),
+    ):
+        pass
+
+
+def test_overrides_are_written_as_variables_are():
+    with knobs.override(cache_size="5M", cache_dir="/x", num_threads=None, cache=0) as found:
+        assert (
+            found.cache_size == 5 << 20 and found.cache_dir == Path("/x") and found.cache is False
+        )
+
+
 def test_every_knob_is_described():
     assert all(meaning for _, _, meaning in knobs.describe())
     assert knobs.Knobs(cache_dir=Path("/y")).cache_path == Path("/y")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ HOST_ALIGNMENT = 16
 same program would compile another variant in every run."""
 DEVICE_ALIGNMENT = 64
 """What the block loads of devices ask for; their allocators give more."""
+_LARGEST = (1 << 63) - 1
 BLOCK_ROW = 64
 """Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
 
@@ -81,7 +82,7 @@ class ArraySpec:
     """An array that does not exist yet: enough to compile for, not to launch with.
 
     ``strides`` are in elements, C order by default; the memory is taken to be 64-byte aligned.
-    LaunchError for what is no dtype of the language.
+    LaunchError for what is no shape, no strides or no dtype of the language.
     """
 
     shape: tuple[int, ...]
@@ -90,6 +91,25 @@ class ArraySpec:
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype, "tw.spec")
+        if not _are_integers(self.shape, 0):
+            raise LaunchError(
+                f"tw.spec takes an extent for each dimension, not {self.shape!r}",
+                hint="tw.spec((rows, columns), tw.f32)",
+            )
+        if self.strides is None:
+            return
+        if not _are_integers(self.strides) or len(self.strides) != len(self.shape):
+            raise LaunchError(
+                f"tw.spec takes a stride for each of {len(self.shape)} dimensions, not {self.strides!r}",
+                rule="strides count elements; without any the array is in C order",
+            )
+
+
+def _are_integers(numbers: Any, least: int = -_LARGEST) -> bool:
+    return isinstance(numbers, (tuple, list)) and all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) and least <= n <= _LARGEST
+        for n in cast(Sequence[Any], numbers)
+    )
 
 
 Argument: TypeAlias = "ArrayArg | int | float | bool"

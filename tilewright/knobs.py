@@ -159,17 +159,31 @@ def current() -> Knobs:
 
 @contextmanager
 def override(**changes: Any) -> Generator[Knobs, None, None]:
-    """Replaces some knobs inside a ``with`` block: ``override(num_threads=1)``."""
+    """Replaces some knobs inside a ``with`` block: ``override(num_threads=1)``.
+
+    Values are those of the variables, as text or not; None stands for a knob that is not set. TilewrightError
+    for a knob or a value that there is not.
+    """
     unknown = changes.keys() - {f.name for f in fields(Knobs)}
     if unknown:
         names = ", ".join(f.name for f in fields(Knobs))
         raise TilewrightError(f"no knob is called {min(unknown)!r}; there are {names}")
-    knobs = replace(current(), **changes)
+    knobs = replace(current(), **{name: _value(name, value) for name, value in changes.items()})
     token = OVERRIDE.set(knobs)
     try:
         yield knobs
     finally:
         OVERRIDE.reset(token)
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None and getattr(Knobs(), name) is None:
+        return None
+    read, meaning = _READERS[name]
+    try:
+        return read(str(value))
+    except (KeyError, ValueError):
+        raise TilewrightError(f"{name}={value!r} is not {meaning}") from None
 
 
 def _written(name: str, value: Any) -> str:

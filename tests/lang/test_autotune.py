@@ -226,6 +226,10 @@ def test_the_planner_is_asked_once_for_all_processes(monkeypatch):
     ([{"BM": 3}, {"BN": 3}], None, "do not give the same constexprs"),
     ([{}], None, "do not give the same constexprs"),
     ([{"BM": 3}], ["Z"], "key names 'Z'"),
+    (3, None, "configs=3, key=None"),
+    ([3], None, "configs is a list of dicts"),
+    ({"BM": 3}, None, "configs is a list of dicts"),
+    ([{"BM": 3}], "X", "key='X'"),
 ])  # fmt: skip
 def test_configs_that_do_not_fit(configs, key, words):
     with pytest.raises(tw.CompileError, match=words):
@@ -244,6 +248,8 @@ def test_what_cannot_be_searched():
         tw.autotune()(closed)
     with pytest.raises(tw.CompileError, match="0 seconds"):
         tw.autotune([{"BM": 16}], budget=0)(closed)
+    with pytest.raises(tw.CompileError, match="'long' seconds"):
+        tw.autotune([{"BM": 16}], budget="long")(closed)  # pyright: ignore
 
 
 def test_a_search_walks_to_the_fastest_and_launches_take_it(monkeypatch):

@@ -1,6 +1,7 @@
 """The kernel object: launching, compiling, options, and calls that do not fit."""
 
 import gc
+import pickle
 import re
 import subprocess
 import sys
@@ -246,6 +247,13 @@ def test_options(x):
     assert "fastmath" not in both.compile(x, x, 1.0).ir["xetile"]
     assert scale.__name__ == "scale" and scale.__doc__ == "Y = s X."
     assert "scale(X, Y, s" in repr(scale)
+
+
+def test_kernels_are_pickled_by_name():
+    """What `multiprocessing` hands to its workers."""
+    assert pickle.loads(pickle.dumps(scale)) is scale
+    with pytest.raises(pickle.PicklingError, match="not the same object"):
+        pickle.dumps(scale.options(num_threads=2))
 
 
 @tw.kernel

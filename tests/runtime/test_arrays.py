@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,7 +104,6 @@ def test_misaligned_elements_have_an_address():
     (lambda: np.ma.masked_array(np.zeros((2, 2)), np.ones((2, 2))), "masked"),
     (lambda: np.zeros(8, "f4,i2")["f0"], "no multiple"),
     (lambda: [[1.0]], "list"),
-    (lambda: tw.spec(4, tw.f32), "no spec"),  # pyright: ignore
     (lambda: None, "NoneType"),
     (lambda: "text", "str"),
 ])  # fmt: skip
@@ -109,6 +111,25 @@ def test_refusals(make, words):
     with pytest.raises(LaunchError, match=words) as caught:
         describe(make(), "weights")
     assert "weights" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape, strides, words", [
+    (4, None, "an extent for each dimension, not 4"),
+    (-4, None, "not -4"),
+    ("ab", None, "not 'ab'"),
+    ((3, "a"), None, "not (3, 'a')"),
+    ((3.5,), None, "not (3.5,)"),
+    ((-3,), None, "not (-3,)"),
+    ((True,), None, "not (True,)"),
+    ((1 << 63,), None, "an extent"),
+    ((3,), (1, 2), "each of 1 dimensions, not (1, 2)"),
+    ((3,), ("a",), "not ('a',)"),
+    ((3, 4), 4, "not 4"),
+])  # fmt: skip
+def test_what_is_no_spec(shape: Any, strides: Any, words: str):
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        tw.spec(shape, tw.f32, strides)
+    assert tw.spec([np.int64(3), 0], tw.f32, (-4, 1)).dtype is tw.f32  # pyright: ignore
 
 
 def test_subclasses_of_ndarray(tmp_path):

@@ -53,18 +53,27 @@ def autotune(
                 f"@tw.autotune decorates a kernel, not {kernel!r}",
                 hint="put it directly above @tw.kernel",
             )
+        if not _are(configs or (), Mapping) or not _are(key or (), str):
+            raise CompileError(
+                f"@tw.autotune: configs={configs!r}, key={key!r}",
+                rule="configs is a list of dicts of constexprs, key one of parameters' names",
+            )
         given = tuple(dict(config) for config in configs or ())
         names = _names(kernel, given)
         known = [p.name for p in kernel.parameters]
         for name in key or ():
             if name not in known:
                 raise _unknown(kernel, "key", name, known)
-        if not budget > 0:
+        if not isinstance(budget, (int, float)) or not budget > 0:
             raise CompileError(f"the budget of a search is {budget!r} seconds, which is none")
         found = None if key is None else tuple(key)
         return kernel.searched(Autotune(names, given, found, float(budget)))
 
     return decorate
+
+
+def _are(given: Any, kind: type) -> bool:
+    return isinstance(given, (tuple, list)) and all(isinstance(one, kind) for one in given)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _names(kernel: Kernel, configs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

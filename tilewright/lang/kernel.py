@@ -267,6 +267,10 @@ class Kernel(KernelFunction):
             self._with_options[key] = kernel
         return kernel
 
+    def __reduce__(self) -> str:
+        """Pickled by its name, as a function is: another process finds the kernel in its module."""
+        return self.function.__qualname__
+
     def __repr__(self) -> str:
         return f"<tilewright kernel {self.name}{self._signature}>"
 

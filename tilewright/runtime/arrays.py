@@ -44,7 +44,7 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
             )
         return _from_numpy(obj, name)
     if isinstance(obj, ArraySpec):
-        return _from_spec(obj, name)
+        return _from_spec(obj)
     if isinstance(obj, ArrayArg):
         return obj
     if hasattr(obj, "__cuda_array_interface__"):
@@ -277,9 +277,7 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
     return ArrayArg(pointer, shape, strides, dtype, device, False, capsule)
 
 
-def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
-    if not isinstance(spec.shape, Sequence):
-        raise LaunchError(f"{name} is no spec of an array", hint="tw.spec((rows, columns), tw.f32)")
+def _from_spec(spec: ArraySpec) -> ArrayArg:
     shape = tuple(spec.shape) or (1,)
     strides = spec.strides or contiguous_strides(shape)
     return ArrayArg(0, shape, tuple(strides), spec.dtype, NOWHERE, False, spec)

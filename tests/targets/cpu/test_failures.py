@@ -14,6 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright.diagnostics import CheckError
 from tilewright.targets.cpu import workspace
+from tilewright.targets.cpu.pool import pool
 
 
 @tw.kernel
@@ -210,6 +211,12 @@ LIMITED = """
         raise AssertionError
     assert len(os.listdir("/proc/self/task")) == before
 """
+
+
+@pytest.mark.parametrize("threads", [1 << 15, 10**12, 1 << 70])
+def test_more_threads_than_any_machine_has_cores_for_are_refused(threads):
+    with pytest.raises(tw.TilewrightError, match=f"at most 16384 threads, not on {threads}"):
+        pool(threads)
 
 
 def test_a_pool_that_cannot_start_leaves_no_threads(tmp_path):

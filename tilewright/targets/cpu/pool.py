@@ -21,6 +21,9 @@ from tilewright.codegen.pyfunction import FAST, python_function
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
 
+MOST_THREADS = 1 << 14
+"""More than any machine has cores for; starting as many takes seconds."""
+
 _pools: dict[int, Pool] = {}
 _guard = forks.lock()
 _code: tuple[Any, ...] | None = None
@@ -30,6 +33,11 @@ class Pool:
     """`threads` threads in all: the caller of `launch` is thread 0, the others sleep between launches."""
 
     def __init__(self, threads: int) -> None:
+        if threads > MOST_THREADS:
+            raise TilewrightError(
+                f"a launch runs on at most {MOST_THREADS} threads, not on {threads}",
+                hint="leave num_threads out: as many as there are cores for this process",
+            )
         start, launch, wait, self._run, self._stop = _functions()
         self.threads = threads
         self._memory = ctypes.create_string_buffer(SLOTS + 64 * (threads + 1))
