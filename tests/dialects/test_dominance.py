@@ -9,7 +9,7 @@ from xdsl.ir import Block, Region
 
 from tests.draws import fresh_seed
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects.dominance import Dominators, reachable_blocks
+from tilewright.dialects.dominance import Dominators, following, reachable
 from tilewright.dialects.text import parse_module
 
 HEAD = (
@@ -83,9 +83,9 @@ def test_dominators_are_the_blocks_that_cut_a_block_off() -> None:
     rng = random.Random(fresh_seed())
     for _ in range(100):
         region = graph(rng)
-        found = Dominators(region)
+        found = Dominators(region.blocks[0], following)
         entry = region.blocks[0]
-        reached = set(reachable_blocks(entry))
+        reached = set(reachable(entry, following))
         for one in region.blocks:
             without = set[Block]() if one is entry else {entry}
             todo = list(without)
@@ -99,3 +99,21 @@ def test_dominators_are_the_blocks_that_cut_a_block_off() -> None:
             for other in reached:
                 expected = one in reached and other not in without
                 assert found.dominates(one, other) == expected
+
+
+def test_loops_are_what_goes_back_to_a_head_without_it() -> None:
+    rng = random.Random(fresh_seed())
+    for _ in range(100):
+        goals = {n: [rng.randrange(8) for _ in range(rng.randint(0, 3))] for n in range(8)}
+        found = Dominators(0, goals.__getitem__)
+        reached, expected = reachable(0, goals.__getitem__), dict[int, set[int]]()
+        for latch in reached:
+            for head in (h for h in goals[latch] if found.dominates(h, latch)):
+                inside = {n for n in reached if n != head and latch in ways(goals, n, head)}
+                expected.setdefault(head, {head}).update(inside)
+        assert found.loops() == expected
+
+
+def ways(goals: dict[int, list[int]], start: int, without: int) -> list[int]:
+    """The nodes that are reached from one, itself among them, by ways without another."""
+    return reachable(start, lambda n: [goal for goal in goals[n] if goal != without])

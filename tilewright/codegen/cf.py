@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, Regs, prints
 from tilewright.dialects import mach
-from tilewright.dialects.dominance import reachable_blocks
+from tilewright.dialects.dominance import following, reachable
 
 
 class Phis:
@@ -62,7 +62,7 @@ class Cfg:
 
 def print_cfg(p: Printer, blocks: Sequence[Block]) -> None:
     cfg = Cfg()
-    order = reachable_blocks(blocks[0])
+    order = reachable(blocks[0], following)
     for block in order:
         cfg.labels[block] = p.label("bb")
         cfg.edges[block] = []

@@ -7,6 +7,9 @@ as in MLIR: it never runs, and no code is made of it. Stock xDSL asks none of th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.traits import IsolatedFromAbove
@@ -15,39 +18,44 @@ NOT_DEFINED = "no definition of that name is visible here"
 """Of a name that the parser met before its definition, which then came in a region that is none of the use's."""
 
 
-def reachable_blocks(entry: Block) -> list[Block]:
-    """Blocks that ways from `entry` lead to, in reverse postorder: each after all that dominate it.
+N = TypeVar("N", bound=Hashable)
+
+
+def following(block: Block) -> Sequence[Block]:
+    """The blocks that one may go on with at its end."""
+    return block.last_op.successors if block.last_op is not None else ()
+
+
+def reachable(entry: N, following: Callable[[N], Iterable[N]]) -> list[N]:
+    """Nodes that ways from `entry` lead to, in reverse postorder: each after all that dominate it.
 
     Iterative: chains of blocks may be long.
     """
-    order: list[Block] = []
-    seen = {entry}
-    stack: list[tuple[Block, int]] = [(entry, 0)]
+    order, seen = list[N](), {entry}
+    stack = [(entry, iter(following(entry)))]
     while stack:
-        block, at = stack.pop()
-        last = block.last_op
-        successors = last.successors if last is not None else ()
-        if at < len(successors):
-            stack.append((block, at + 1))
-            if successors[at] not in seen:
-                seen.add(successors[at])
-                stack.append((successors[at], 0))
+        node, rest = stack[-1]
+        new = next((n for n in rest if n not in seen), None)
+        if new is None:
+            order.append(node)
+            stack.pop()
         else:
-            order.append(block)
+            seen.add(new)
+            stack.append((new, iter(following(new))))
     return order[::-1]
 
 
-class Dominators:
-    """Which block of a region dominates which: Cooper, Harvey and Kennedy's iteration over immediate dominators."""
+class Dominators(Generic[N]):
+    """Which node of a graph, a region's blocks for one, dominates which: Cooper, Harvey and Kennedy's iteration over
+    immediate dominators."""
 
-    def __init__(self, region: Region) -> None:
-        entry = region.blocks[0]
-        order = reachable_blocks(entry)
-        self._place = {block: at for at, block in enumerate(order)}
+    def __init__(self, entry: N, following: Callable[[N], Iterable[N]]) -> None:
+        order = reachable(entry, following)
+        self._place = {node: at for at, node in enumerate(order)}
         sources: list[list[int]] = [[] for _ in order]
-        for at, block in enumerate(order):
-            for successor in block.last_op.successors if block.last_op is not None else ():
-                sources[self._place[successor]].append(at)
+        for at, node in enumerate(order):
+            for goal in following(node):
+                sources[self._place[goal]].append(at)
         above = [0] + [-1] * (len(order) - 1)
         changed = True
         while changed:
@@ -63,17 +71,29 @@ class Dominators:
                             other = above[other]
                 if above[at] != found:
                     above[at], changed = found, True
-        self._intervals = _intervals(above)
+        self._order, self._sources, self._intervals = order, sources, _intervals(above)
 
-    def reachable(self, block: Block) -> bool:
-        return block in self._place
+    def reachable(self, node: N) -> bool:
+        return node in self._place
 
-    def dominates(self, one: Block, other: Block) -> bool:
-        """Do all ways to `other`, a block that can be reached, lead through `one`?"""
+    def dominates(self, one: N, other: N) -> bool:
+        """Do all ways to `other`, a node that can be reached, lead through `one`?"""
         if one not in self._place:
             return False
         first, end = self._intervals[self._place[one]]
         return first <= self._intervals[self._place[other]][0] < end
+
+    def loops(self) -> dict[N, set[N]]:
+        """The natural loops, by their heads: what goes back to a head that dominates it, and all on the way there."""
+        found: dict[N, set[N]] = {}
+        for head, sources in zip(self._order, self._sources, strict=True):
+            todo = [source for source in sources if self.dominates(head, self._order[source])]
+            while todo:
+                node, inside = self._order[at := todo.pop()], found.setdefault(head, {head})
+                if node not in inside:
+                    inside.add(node)
+                    todo += self._sources[at]
+        return found
 
 
 def _intervals(above: list[int]) -> list[tuple[int, int]]:
@@ -99,7 +119,7 @@ class Dominance:
 
     def __init__(self, top: Operation) -> None:
         self._order = {op: place for place, op in enumerate(top.walk())}
-        self._regions: dict[Region, Dominators] = {}
+        self._regions: dict[Region, Dominators[Block]] = {}
 
     def broken(self, operation: Operation) -> tuple[SSAValue, str] | None:
         """The first operand that the op must not use and why, in words that follow the op's name."""
@@ -143,7 +163,7 @@ class Dominance:
         assert region is not None
         dominators = self._regions.get(region)
         if dominators is None:
-            dominators = self._regions[region] = Dominators(region)
+            dominators = self._regions[region] = Dominators(region.blocks[0], following)
         if not dominators.reachable(block) or dominators.dominates(home, block):
             return None
         return "it is defined in a block that does not dominate this one"

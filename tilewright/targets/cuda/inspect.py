@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
+from tilewright.dialects.dominance import Dominators
 from tilewright.frozen import frozen
 from tilewright.targets.cuda import driver
 from tilewright.targets.stages import Texts
@@ -190,41 +191,13 @@ def in_loops(code: list[Sass], labels: dict[str, int]) -> set[int]:
         i + 1 for i, op in enumerate(code) if op.name.startswith(("BRA", "EXIT", "RET"))
     })  # fmt: skip
     starts = [s for s in starts if s < len(code)]
-    block_of = {s: i for i, s in enumerate(starts)}
-    ends = [*starts[1:], len(code)]
-    after = [
-        [block_of[s] for s in _successors(code, labels, end - 1) if s in block_of] for end in ends
-    ]
-    before: list[list[int]] = [[] for _ in starts]
-    for b, goals in enumerate(after):
-        for goal in goals:
-            before[goal].append(b)
-    everything = (1 << len(starts)) - 1
-    dominators = [1] + [everything] * (len(starts) - 1)
-    changed = True
-    while changed:
-        changed = False
-        for b in range(1, len(starts)):
-            common = everything
-            for source in before[b]:
-                common &= dominators[source]
-            common |= 1 << b
-            if common != dominators[b]:
-                dominators[b], changed = common, True
-    inside: set[int] = set()
-    for b, goals in enumerate(after):
-        for goal in goals:
-            if not dominators[b] >> goal & 1:
-                continue
-            body, pending = {goal}, [b]
-            while pending:
-                here = pending.pop()
-                if here not in body:
-                    body.add(here)
-                    pending += before[here]
-            for block in body:
-                inside.update(range(starts[block], ends[block]))
-    return inside
+    ends = dict(zip(starts, [*starts[1:], len(code)], strict=True))
+
+    def following(start: int) -> list[int]:
+        return [goal for goal in _successors(code, labels, ends[start] - 1) if goal in ends]
+
+    inside = set[int]().union(*Dominators(0, following).loops().values())
+    return {at for start in inside for at in range(start, ends[start])}
 
 
 TURN = 5

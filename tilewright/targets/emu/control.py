@@ -11,7 +11,7 @@ from xdsl.dialects import cf, func, scf
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.dialects.dominance import reachable_blocks
+from tilewright.dialects.dominance import following, reachable
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.control import Parts, bind_all, convert_for, convert_if, convert_while, flat
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
@@ -146,7 +146,7 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
     carrier = UniformCarrier(low)
     made: dict[Block, Block] = {}
     first: dict[Block, tuple[Sequence[SSAValue], Parts]] = {}
-    order = reachable_blocks(blocks[0])
+    order = reachable(blocks[0], following)
 
     def target(block: Block, values: Sequence[SSAValue]) -> tuple[Block, list[SSAValue]]:
         parts = carrier.flatten(values, block.args)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.dialects.dominance import Dominators
 from tilewright.frozen import frozen
 
 MAGIC = 0x07230203
@@ -120,27 +121,9 @@ class SpirvFunction:
         return Counter(named(i) for block in self.blocks.values() for i in block)
 
     def loops(self) -> list[set[int]]:
-        """Blocks of every natural loop, by its back edges; loops with one header are one."""
-        order = list(self.blocks)
-        position = {label: i for i, label in enumerate(order)}
-        before: dict[int, list[int]] = {label: [] for label in order}
-        back: dict[int, list[int]] = {}
-        for label, body in self.blocks.items():
-            for goal in _goals(body):
-                before[goal].append(label)
-                if position[goal] <= position[label]:
-                    back.setdefault(goal, []).append(label)
-        found: list[set[int]] = []
-        for header, latches in back.items():
-            inside = {header}
-            todo = list(latches)
-            while todo:
-                label = todo.pop()
-                if label not in inside:
-                    inside.add(label)
-                    todo += before[label]
-            found.append(inside)
-        return found
+        """Blocks of every natural loop; loops with one header are one."""
+        graph = Dominators(next(iter(self.blocks)), lambda label: _goals(self.blocks[label]))
+        return list(graph.loops().values())
 
     def loop_counts(self, named: Naming = lambda i: i.name) -> list[Counter[str]]:
         """Instructions by name in every loop, innermost (smallest) first."""
