@@ -126,12 +126,12 @@ class Access:
         return f"{self.kind} {self.shape[0]}x{self.shape[1]} of %{name}[{where}]"
 
 
-class AccessAnalysis:
-    """All accesses of a gpu.func and the questions that passes ask about them."""
+class AccessAnalysis(Scalars):
+    """All accesses of a gpu.func and the questions that passes ask about them, its scalars among these."""
 
     def __init__(self, func: gpu.FuncOp):
+        super().__init__()
         self.func = func
-        self.scalars = Scalars()
         self.accesses: tuple[Access, ...] = ()
         self._divisors: dict[Symbol, int] = {}
         self._by_op: dict[Operation, Access] = {}
@@ -149,22 +149,7 @@ class AccessAnalysis:
 
     # Symbols and expressions.
     def program_id(self, axis: int) -> Symbol:
-        return self.scalars.program_ids[axis]
-
-    def grid_dim(self, axis: int) -> Symbol:
-        return self.scalars.grid_dim(axis)
-
-    def expr(self, value: SSAValue | int) -> Expr:
-        """Any integer scalar of the kernel as an expression."""
-        return self.scalars.expr(value)
-
-    def extent(self, base: SSAValue, dim: int) -> Expr:
-        """An extent of a memref, in elements."""
-        return self.scalars.extent(base, dim)
-
-    def loop(self, op: Operation) -> Loop:
-        """An scf.for or scf.while (or the first dimension of an scf.parallel)."""
-        return self.scalars.loop(op)
+        return self.program_ids[axis]
 
     def of(self, op: Operation) -> Access:
         """The access of a memory op. KeyError where :meth:`find` gives None."""
@@ -297,10 +282,6 @@ class AccessAnalysis:
                     return False
         return True
 
-    @property
-    def program_ids(self) -> tuple[Symbol, ...]:
-        return self.scalars.program_ids
-
     def separated_by(self, a: Access, b: Access | None = None) -> frozenset[Symbol]:
         """Program ids and counters of which different values mean disjoint regions.
 
@@ -338,7 +319,7 @@ class AccessAnalysis:
         given = [self.expr(o) for o in origin.mixed_offsets]
         rank = max(2, len(given))
         if origin.offset_vector is not None:
-            offsets, atoms = (), self.scalars.atoms(origin.offset_vector)
+            offsets, atoms = (), self.atoms(origin.offset_vector)
         else:
             # A 1-D array counts as one row.
             offsets = (*[Expr.of(0)] * (rank - len(given)), *given)
@@ -352,16 +333,16 @@ class AccessAnalysis:
             () if scattered else self._sizes(origin, rank),
             () if scattered else self._strides(origin, rank),
             (rows, columns * tile.array_length),
-            self.scalars.enclosing(op),
+            self.enclosing(op),
             scattered,
             atoms,
         )
 
     def _sizes(self, origin: xetile.InitTileOp, rank: int) -> tuple[Expr, ...]:
-        return self._numbers(origin, origin.mixed_sizes, self.scalars.extent, 1, rank)
+        return self._numbers(origin, origin.mixed_sizes, self.extent, 1, rank)
 
     def _strides(self, origin: xetile.InitTileOp, rank: int) -> tuple[Expr, ...]:
-        return self._numbers(origin, origin.mixed_strides, self.scalars.stride, 0, rank)
+        return self._numbers(origin, origin.mixed_strides, self.stride, 0, rank)
 
     def _numbers(
         self,
