@@ -164,11 +164,11 @@ class PackingRewriter:
 
     def is_whole(self, access: Access) -> bool:
         """Whether the matrix that the tiles are of is the array, which is what is packed."""
-        rank, scalars = len(access.extents), self.analysis.scalars
+        rank, analysis = len(access.extents), self.analysis
         missing = rank - len(access.base.type.get_shape())  # pyright: ignore
         return all(
-            access.extents[d] == self.analysis.extent(access.base, d - missing)
-            and access.strides[d] == scalars.stride(access.base, d - missing)
+            access.extents[d] == analysis.extent(access.base, d - missing)
+            and access.strides[d] == analysis.stride(access.base, d - missing)
             for d in range(missing, rank)
         )
 
@@ -232,7 +232,7 @@ class PackingRewriter:
         tile = access.tile_type.get_shape()[dim - len(access.offsets)]
         if not of_the_launch(loads):
             return MANY
-        symbols = self.analysis.scalars.symbols
+        symbols = self.analysis.symbols
         tiles = symbols.ceildiv(access.extents[dim], Expr.of(tile))
         for extent in access.extents[:-2]:
             tiles = tiles * extent

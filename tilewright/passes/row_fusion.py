@@ -92,7 +92,7 @@ class RowFusion:
         self.fuse = fuse
         self.block = block
         self.analysis = analysis
-        loops = analysis.scalars.enclosing(block.first_op) if block.first_op else ()
+        loops = analysis.enclosing(block.first_op) if block.first_op else ()
         self.common = (*analysis.program_ids, *(loop.counter for loop in loops))
         """What has one value for all ops of the block while it runs once."""
         self.items: list[Item] = []

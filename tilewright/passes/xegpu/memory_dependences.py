@@ -235,7 +235,7 @@ class Order:
         return Expr.symbol(counter) - Expr.symbol(self._span(counter))
 
     def _span(self, counter: Symbol) -> Symbol:
-        table = self.analysis.scalars.symbols
+        table = self.analysis.symbols
         name = f"iterations since, of {counter}"
         return table.get(Kind.COUNTER, ("ago", counter), name, lower=FAR)
 
@@ -267,7 +267,7 @@ class Order:
         known = [a for a in arguments if a is not None]
         if len(known) != len(arguments):
             return None
-        table, operator = self.analysis.scalars.symbols, str(symbol.key[0])
+        table, operator = self.analysis.symbols, str(symbol.key[0])
         match operator:
             case "mod":
                 return table.mod(*known)
