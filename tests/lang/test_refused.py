@@ -273,6 +273,8 @@ CASES = {
         ("tw.maximum(A, A)", "a number or a value is expected, not 2-D array of f32", "tw.maximum(A, A)"),
         ("tw.fma(A, 1, 2)", "a number or a value is expected, not 2-D array of f32", "tw.fma(A, 1, 2)"),
         ("x = A if tw.program_id(0) else tw.alloc_slm((4, 4), tw.f32)", "the two choices differ: memref<"),
+        ("x = tw.view(A, [0, 0], [2, 2]) if tw.program_id(0) else tw.view(A, [1, 0], [2, 2])",
+         "the two choices differ: one is a part of an array (tw.view)"),
         ("if tw.program_id(0):\n    x = tw.f32\nelse:\n    x = tw.f16\ntw.zeros((4, 4), x)",
          "x differs between the branches: the dtype tw.f32 and the dtype tw.f16"),
         ('1 if tw.program_id(0) else "a"', "the two choices differ: the constant 1 and the constant 'a'"),

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from xdsl.dialects import scf
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tilewright.diagnostics import Note
 from tilewright.lang import carry
-from tilewright.lang.carry import Leaf, Mismatch, meet_leaf
+from tilewright.lang.carry import Leaf, Mismatch
 from tilewright.lang.frame import After, Binding, End, Flow, Frame, Return, Unbound
 from tilewright.lang.liveness import binds, leaves
 from tilewright.lang.values import Value, describe_type
@@ -79,43 +78,16 @@ def _merge(
     """Ends both branches and makes the scf.if; gives each merged structure."""
     plans: list[tuple[Any, list[Leaf | None]]] = []
     yields: tuple[list[SSAValue], list[SSAValue]] = ([], [])
-    kept: list[Leaf] = []
     for name, a, b in values:
-        unbound = next((x for x in (a, b) if isinstance(x, Unbound)), None)
-        if unbound is not None:
-            plans.append((unbound, []))
-            continue
+        if (unbound := next((x for x in (a, b) if isinstance(x, Unbound)), None)) is not None:
+            a = b = unbound
         plan = _meet(frame, node, name, a, b, scopes)
         plans.append((a, plan))
-        for x, y, leaf in zip(carry.parts(a), carry.parts(b), plan, strict=True):
-            if leaf is None:
-                continue
-            kept.append(leaf)
-            for side, part in enumerate((x, y)):
-                with frame.emitter.inside(blocks[side]), frame.blame(node):
-                    yields[side].append(carry.ssa_as(part, leaf))
-    for block, operands in zip(blocks, yields, strict=True):
-        with frame.emitter.inside(block):
-            frame.emitter.emit(scf.YieldOp(*operands))
-    has_else = bool(kept) or len(list(blocks[1].ops)) > 1
-    op = scf.IfOp(
-        condition.ssa,
-        [leaf.type for leaf in kept],
-        Region(blocks[0]),
-        Region(blocks[1]) if has_else else None,
-    )
-    results = iter(frame.emitter.emit(op).results)
-    merged: list[Any] = []
-    for structure, plan in plans:
-        if isinstance(structure, Unbound):
-            merged.append(structure)
-            continue
-        parts = [
-            part if leaf is None else leaf.wrap(next(results))
-            for part, leaf in zip(carry.parts(structure), plan, strict=True)
-        ]
-        merged.append(carry.rebuild(structure, iter(parts)))
-    return merged
+        for block, side, given in zip(blocks, (a, b), yields, strict=True):
+            with frame.emitter.inside(block), frame.blame(node):
+                given += carry.handed(side, plan)
+    results = iter(frame.emitter.branch(condition.ssa, blocks, yields))
+    return [carry.taken(structure, plan, results) for structure, plan in plans]
 
 
 def _meet(
@@ -124,12 +96,7 @@ def _meet(
     """A leaf type for each part in which the two branches differ."""
     what = name or "the returned value"
     try:
-        if not carry.shapes_agree(a, b):
-            raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
-        return [
-            None if carry.same_object(x, y) else meet_leaf(x, y)
-            for x, y in zip(carry.parts(a), carry.parts(b), strict=True)
-        ]
+        return carry.met(a, b)
     except Mismatch as mismatch:
         error = frame.error(
             node,

@@ -7,7 +7,7 @@ sides of the border, because it is known at compile time only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from xdsl.ir import Attribute, SSAValue
@@ -128,6 +128,30 @@ def shapes_agree(a: object, b: object) -> bool:
     return type(x) is type(y) and len(x) == len(y) and all(map(shapes_agree, x, y))
 
 
+def met(a: object, b: object) -> list[Leaf | None]:
+    """The leaf types in which parts of two structures meet, None for what is the same object in both.
+
+    Raises :class:`Mismatch`.
+    """
+    if not shapes_agree(a, b):
+        raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
+    pairs = zip(parts(a), parts(b), strict=True)
+    return [None if same_object(x, y) else meet_leaf(x, y) for x, y in pairs]
+
+
+def handed(value: object, leaves: Sequence[Leaf | None]) -> list[SSAValue]:
+    """What crosses a border of a structure whose parts have these leaf types, None for those that do not."""
+    pairs = zip(parts(value), leaves, strict=True)
+    return [ssa_as(part, leaf) for part, leaf in pairs if leaf is not None]
+
+
+def taken(value: object, leaves: Sequence[Leaf | None], values: Iterator[SSAValue]) -> Any:
+    """The structure behind the border, with what has crossed it in the place of these parts."""
+    pairs = zip(parts(value), leaves, strict=True)
+    new = [part if leaf is None else leaf.wrap(next(values)) for part, leaf in pairs]
+    return rebuild(value, iter(new))
+
+
 def meet_leaf(a: object, b: object) -> Leaf:
     """The leaf type in which two parts meet.
 
@@ -156,7 +180,7 @@ def _array_of_either(a: Array, b: Array) -> Leaf:
     if a.type != b.type:
         raise Mismatch(f"{a.type} and {b.type}, which differ")
     if a.is_view or b.is_view:
-        raise Mismatch("a part of an array (tw.view), whose extents are not carried,")
+        raise Mismatch("one is a part of an array (tw.view), whose extents are not carried")
     return leaf_of(a)
 
 

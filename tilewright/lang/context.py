@@ -7,15 +7,15 @@ that several threads can compile at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from xdsl.dialects import arith, func
+from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import LocationAttr, UnknownLoc
 from xdsl.dialects.utils import FastMathFlag
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.diagnostics import CompileError
@@ -128,6 +128,23 @@ class Emitter:
             yield block
         finally:
             self.block = outer
+
+    def branch(
+        self,
+        condition: SSAValue,
+        blocks: Sequence[Block],
+        values: Sequence[Sequence[SSAValue]],
+    ) -> Sequence[SSAValue]:
+        """Ends two blocks, of which the first is for a condition that holds, each with values; those of the one that
+        runs."""
+        for block, given in zip(blocks, values, strict=True):
+            with self.inside(block):
+                self.emit(scf.YieldOp(*given))
+        then, other = blocks
+        sides = [Region(then)]
+        if values[1] or other.first_op is not other.last_op:
+            sides.append(Region(other))
+        return self.emit(scf.IfOp(condition, [v.type for v in values[0]], *sides)).results
 
     def new_block(self, types: list[Attribute]) -> Block:
         """A block with arguments of these types, located here."""

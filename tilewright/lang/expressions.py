@@ -8,16 +8,15 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import i1
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.dialects import arith
+from xdsl.ir import Block, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, did_you_mean
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
-from tilewright.lang.carry import Mismatch, is_part, meet_leaf
+from tilewright.lang.carry import Mismatch, is_part
 from tilewright.lang.compute import turned
 from tilewright.lang.convert import constant_ssa, expect_dtype
 from tilewright.lang.frame import Frame, expression
@@ -373,14 +372,12 @@ def short_circuit(frame: Frame, node: ast.expr, left: Value, operand: ast.expr, 
     if _harmless(block):
         _splice(frame.emitter.block, block)
         return operate(frame, node, "&" if wants else "|", left, found)
-    with frame.emitter.inside(block):
-        frame.emitter.emit(scf.YieldOp(found.ssa))
     other = Block()
     with frame.emitter.inside(other):
-        frame.emitter.emit(scf.YieldOp(constant_ssa(not wants, dtypes.i1)))
-    branches = (block, other) if wants else (other, block)
-    op = scf.IfOp(left.ssa, [i1], Region(branches[0]), Region(branches[1]))
-    return Value(frame.emitter.result(op), dtypes.i1, ())
+        decided = constant_ssa(not wants, dtypes.i1)
+    sides = ((block, found.ssa), (other, decided))
+    blocks, given = zip(*(sides if wants else sides[::-1]), strict=True)
+    return Value(frame.emitter.branch(left.ssa, blocks, [[x] for x in given])[0], dtypes.i1, ())
 
 
 @expression(ast.IfExp)
@@ -402,25 +399,19 @@ def _if_exp(frame: Frame, node: ast.IfExp) -> Any:
 
 
 def _choose(frame: Frame, condition: Value, blocks: tuple[Block, Block], a: Any, b: Any) -> Any:
-    if not carry.shapes_agree(a, b):
-        raise _no_choice(a, b)
-    pairs = list(zip(carry.parts(a), carry.parts(b), strict=True))
     try:
-        leaves = [None if carry.same_object(x, y) else meet_leaf(x, y) for x, y in pairs]
+        leaves = carry.met(a, b)
     except Mismatch as mismatch:
-        raise _no_choice(*str(mismatch).split(" and ", 1)) from None
+        raise CompileError(
+            f"the two choices differ: {mismatch}",
+            rule="what is chosen at run time has one type",
+            hint="convert one of them, e.g. x.to(tw.f32)",
+        ) from None
     yields: list[list[SSAValue]] = []
-    for side, block in enumerate(blocks):
+    for block, side in zip(blocks, (a, b), strict=True):
         with frame.emitter.inside(block):
-            yields.append(
-                [
-                    carry.ssa_as(pair[side], leaf)
-                    for pair, leaf in zip(pairs, leaves, strict=True)
-                    if leaf is not None
-                ]
-            )
-    kept = [leaf for leaf in leaves if leaf is not None]
-    scalars = all(not leaf.shape and not leaf.is_tile for leaf in kept)
+            yields.append(carry.handed(side, leaves))
+    scalars = all(leaf is None or not (leaf.shape or leaf.is_tile) for leaf in leaves)
     if scalars and all(map(_harmless, blocks)):
         for block in blocks:
             _splice(frame.emitter.block, block)
@@ -429,27 +420,8 @@ def _choose(frame: Frame, condition: Value, blocks: tuple[Block, Block], a: Any,
             for x, y in zip(*yields, strict=True)
         ]
     else:
-        for block, operands in zip(blocks, yields, strict=True):
-            with frame.emitter.inside(block):
-                frame.emitter.emit(scf.YieldOp(*operands))
-        regions = [Region(block) for block in blocks]
-        op = scf.IfOp(condition.ssa, [leaf.type for leaf in kept], regions[0], regions[1])
-        results = list(frame.emitter.emit(op).results)
-    found = iter(results)
-    chosen = [
-        x if leaf is None else leaf.wrap(next(found))
-        for (x, _), leaf in zip(pairs, leaves, strict=True)
-    ]
-    return carry.rebuild(a, iter(chosen))
-
-
-def _no_choice(a: Any, b: Any) -> CompileError:
-    names = [x if isinstance(x, str) else describe_type(x) for x in (a, b)]
-    return CompileError(
-        f"the two choices differ: {names[0]} and {names[1]}",
-        rule="what is chosen at run time has one type",
-        hint="convert one of them, e.g. x.to(tw.f32)",
-    )
+        results = frame.emitter.branch(condition.ssa, blocks, yields)
+    return carry.taken(a, leaves, iter(results))
 
 
 def _harmless(block: Block) -> bool:

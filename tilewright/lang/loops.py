@@ -17,7 +17,7 @@ from typing import Any
 
 from xdsl.dialects import arith, cf, gpu, scf
 from xdsl.dialects.builtin import IndexType, LocationAttr, NameLoc, StringAttr
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, Note
@@ -44,19 +44,6 @@ class _Carried:
     leaves: list[Leaf | None]
     """None for parts that stay the same object in every iteration."""
 
-    def entering(self) -> Iterator[tuple[Any, Leaf]]:
-        for part, leaf in zip(carry.parts(self.initial), self.leaves, strict=True):
-            if leaf is not None:
-                yield part, leaf
-
-    def wrapped(self, values: Iterator[SSAValue]) -> Any:
-        """The structure with its run-time parts replaced by ``values``."""
-        parts = [
-            part if leaf is None else leaf.wrap(next(values))
-            for part, leaf in zip(carry.parts(self.initial), self.leaves, strict=True)
-        ]
-        return carry.rebuild(self.initial, iter(parts))
-
 
 def _nothing() -> None:
     """What most loops do besides their body."""
@@ -82,8 +69,7 @@ def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -
     bounds, induction = _bounds(frame, node, loop)
 
     def write(carried: list[_Carried]) -> tuple[Block, list[SSAValue]]:
-        types = [leaf.type for c in carried for _, leaf in c.entering()]
-        block = _block(frame, [IndexType(), *types], carried, first=1)
+        block = _block(frame, carried, [IndexType()])
         block.args[0].location = _named(target, block.args[0].location)
         suggest_name(block.args[0], target)
         with frame.emitter.inside(block):
@@ -95,7 +81,7 @@ def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -
     with frame.emitter.inside(block):
         frame.at(node)
         frame.emitter.emit(scf.YieldOp(*yields))
-    initial = [carry.ssa_as(part, leaf) for c in carried for part, leaf in c.entering()]
+    initial = [value for c in carried for value in carry.handed(c.initial, c.leaves)]
     op = frame.emitter.emit(scf.ForOp(*bounds, initial, Region(block)))
     _leave(frame, node, carried, iter(op.results), binds(node.body) | {target})
 
@@ -223,14 +209,13 @@ def _as_while(
     """Makes an scf.while that carries ``hidden`` names beside those of the body."""
 
     def write(carried: list[_Carried]) -> tuple[tuple[Block, Block], list[SSAValue]]:
-        types = [leaf.type for c in carried for _, leaf in c.entering()]
-        before = _block(frame, types, carried)
+        before = _block(frame, carried)
         with frame.emitter.inside(before):
             _enter(frame, carried, iter(before.args))
             decided = decide()
             frame.at(node)
             frame.emitter.emit(scf.ConditionOp(decided.ssa, *before.args))
-        after = _block(frame, types, carried)
+        after = _block(frame, carried)
         with frame.emitter.inside(after):
             _enter(frame, carried, iter(after.args))
             enter()
@@ -241,9 +226,8 @@ def _as_while(
     with frame.emitter.inside(after):
         frame.at(node)
         frame.emitter.emit(scf.YieldOp(*yields))
-    pairs = [pair for c in carried for pair in c.entering()]
-    initial = [carry.ssa_as(part, leaf) for part, leaf in pairs]
-    types = [leaf.type for _, leaf in pairs]
+    initial = [value for c in carried for value in carry.handed(c.initial, c.leaves)]
+    types = [value.type for value in initial]
     op = frame.emitter.emit(scf.WhileOp(initial, types, Region(before), Region(after)))
     _leave(frame, node, carried, iter(op.results), binds(node.body) | own)
     for name in hidden:
@@ -282,10 +266,11 @@ def _settle(
     raise frame.error(node, "the types of the values that this loop carries do not settle")
 
 
-def _block(frame: Frame, types: list[Any], carried: list[_Carried], first: int = 0) -> Block:
-    block = frame.emitter.new_block(types)
-    names = [c.name for c in carried for _ in c.entering()]
-    for name, argument in zip(names, block.args[first:], strict=True):
+def _block(frame: Frame, carried: list[_Carried], first: Sequence[Attribute] = ()) -> Block:
+    """A block with arguments of the types of what crosses the loop's border, behind `first` ones."""
+    crossing = [(c.name, leaf.type) for c in carried for leaf in c.leaves if leaf is not None]
+    block = frame.emitter.new_block([*first, *(type for _, type in crossing)])
+    for (name, _), argument in zip(crossing, block.args[len(first) :], strict=True):
         argument.location = _named(name, argument.location)
         suggest_name(argument, name)
     return block
@@ -298,7 +283,7 @@ def _named(name: str, location: LocationAttr) -> LocationAttr:
 def _enter(frame: Frame, carried: list[_Carried], values: Iterator[SSAValue]) -> None:
     for c in carried:
         binding = frame.names[c.name]
-        frame.names[c.name] = Binding(c.wrapped(values), binding.node)
+        frame.names[c.name] = Binding(carry.taken(c.initial, c.leaves, values), binding.node)
 
 
 def _loop_body(
@@ -398,7 +383,7 @@ def _leave(
     """Binds what the loop carried; what it bound besides has no value after it."""
     names = {c.name for c in carried}
     for c in carried:
-        frame.bind(c.name, c.wrapped(values), node)
+        frame.bind(c.name, carry.taken(c.initial, c.leaves, values), node)
     line = getattr(node, "lineno", 0)
     for name in bound - names:
         why = f"is bound inside the loop of line {line} only, which may run no iteration"
