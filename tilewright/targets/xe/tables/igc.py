@@ -35,7 +35,7 @@ from tilewright.targets.xe.forms import (
     parse,
 )
 from tilewright.targets.xe.tables.base import Table, lanes_of
-from tilewright.targets.xe.tables.intel import PLAIN_EXTENSIONS, fence, named_barrier, row
+from tilewright.targets.xe.tables.intel import PLAIN_EXTENSIONS, fence, lsc, named_barrier, row
 from tilewright.targets.xe.tables.rewrite import (
     Instruction,
     SpirvModule,
@@ -209,12 +209,7 @@ def _lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
         given = [pointer, ("i32", "0"), ("i32", str(policy))]
         return p.call("void", "__builtin_IB_lsc_prefetch_global_uint", given)
     if scalar is None or form.count not in (1, 2, 3, 4, 8):
-        align = form.bits // 8
-        if form.kind == "load":
-            (type,) = (t for r in op.results for t in p.registers(r.type))
-            return p.emit(f"load {type}, {pointer[0]} {pointer[1]}, align {align}")
-        p.line(f"store {args[1][0]} {args[1][1]}, {pointer[0]} {pointer[1]}, align {align}")
-        return ""
+        return lsc(p, op, replace(form, hints=Hints()), args)
     name = f"__builtin_IB_lsc_{form.kind}_global_{scalar}{form.count if form.count > 1 else ''}"
     if form.kind == "load":
         (type,) = (t for r in op.results for t in p.registers(r.type))
