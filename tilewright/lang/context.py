@@ -141,9 +141,8 @@ class Emitter:
             with self.inside(block):
                 self.emit(scf.YieldOp(*given))
         then, other = blocks
-        sides = [Region(then)]
-        if values[1] or other.first_op is not other.last_op:
-            sides.append(Region(other))
+        ends = not values[1] and other.first_op is other.last_op
+        sides = Region(then), None if ends else Region(other)
         return self.emit(scf.IfOp(condition, [v.type for v in values[0]], *sides)).results
 
     def new_block(self, types: list[Attribute]) -> Block:

@@ -21,9 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from xdsl.dialects import arith, gpu, memref, vector
+from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
     IntegerAttr,
     MemRefType,
     UnrealizedConversionCastOp,
@@ -43,6 +42,7 @@ from tilewright.frozen import frozen
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.fold_identities import splat
 from tilewright.passes.materialise import Materialiser, NoValue
 
 ZERO_TO_ZERO = {
@@ -333,39 +333,16 @@ def chain_of(value: SSAValue, block: Block) -> Chain | None:
             pass
         elif isinstance(op, UnrealizedConversionCastOp) or op.name in ZERO_TO_ZERO:
             ops.append(op)
-        elif (
-            op.name in ("arith.mulf", "arith.muli") and (other := _constant_factor(op)) is not None
-        ):
+        elif op.name in ("arith.mulf", "arith.muli"):
+            known = [splat(v) is not None for v in op.operands]
+            if not any(known):
+                return None
             ops.append(op)
-            value = op.operands[1 - other]
+            value = op.operands[known[0]]
             continue
         else:
             return None
         value = op.operands[0]
-    return None
-
-
-def _constant_factor(op: Operation) -> int | None:
-    """Position of an operand that is a constant in every element."""
-    for i, v in enumerate(op.operands):
-        if splat_of(v) is not None:
-            return i
-    return None
-
-
-def splat_of(value: SSAValue) -> Attribute | None:
-    """The scalar attribute that a constant tile repeats."""
-    if not isinstance(value, OpResult):
-        return None
-    op = value.op
-    if isinstance(op, vector.BroadcastOp) and isinstance(op.operands[0].owner, arith.ConstantOp):
-        return op.operands[0].owner.value
-    if (
-        isinstance(op, arith.ConstantOp)
-        and isinstance(op.value, DenseIntOrFPElementsAttr)
-        and op.value.is_splat()
-    ):
-        return number_attr(element_of(op.value.type), op.value.get_values()[0])  # pyright: ignore
     return None
 
 
@@ -376,12 +353,9 @@ def prologue(chain: Chain) -> Region:
     current: SSAValue = block.args[0]
     for op in chain.ops:
         operands: list[SSAValue] = []
-        position = _constant_factor(op) if len(op.operands) == 2 else None
-        for i, v in enumerate(op.operands):
-            if i == position:
-                attr = splat_of(v)
-                assert attr is not None and isinstance(v.type, VectorType)
-                constant = arith.ConstantOp(attr, v.type.element_type)  # pyright: ignore
+        for v in op.operands:
+            if len(op.operands) == 2 and (number := splat(v)) is not None:
+                constant = arith.ConstantOp(number_attr(element_of(v.type), number))
                 block.add_op(constant)
                 operands.append(constant.result)
             else:

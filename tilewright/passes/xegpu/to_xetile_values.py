@@ -10,10 +10,7 @@ from math import prod
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     BFloat16Type,
-    DenseIntOrFPElementsAttr,
     Float32Type,
-    FloatAttr,
-    IntegerAttr,
     VectorType,
 )
 from xdsl.ir import Attribute, SSAValue
@@ -27,6 +24,7 @@ from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.fold_identities import splat
 
 
 def ownership_in(attribute: Attribute | None) -> Ownership | None:
@@ -124,17 +122,9 @@ def convert_reduction(op: MultiReductionOp) -> None:
     else:
         value = at.add(vector.ExtractOp(value, [0, 0], result))
     element = result.element_type if isinstance(result, VectorType) else result
-    if not _is_constant(op.acc, neutral(op.kind, element)):
+    if splat(op.acc) != neutral(op.kind, element):
         value = at.add(combining(op.kind, op.acc, value))
     at.replace(value)
-
-
-def _is_constant(value: SSAValue, number: float) -> bool:
-    """Is the value this number, in every element?"""
-    constant = value.owner.value if isinstance(value.owner, arith.ConstantOp) else None
-    if isinstance(constant, DenseIntOrFPElementsAttr):
-        return all(n == number for n in constant.get_values())
-    return isinstance(constant, (IntegerAttr, FloatAttr)) and constant.value.data == number
 
 
 def convert_layout(op: xegpu.ConvertLayoutOp) -> None:
