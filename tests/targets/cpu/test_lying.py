@@ -62,8 +62,10 @@ def close(got: Any, want: Any) -> None:
 @pytest.mark.parametrize("level", levels_here())
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(
-    "tile", [(16, 16, 16), (32, 32, 32), (64, 64, 64), (9, 16, 5), (40, 48, 33), (12, 8, 64)]
-)
+    "tile",
+    [(16, 16, 16), (32, 32, 32), (64, 64, 64), (9, 16, 5), (40, 48, 33), (12, 8, 64), (20, 20, 20),
+     (10, 10, 10), (7, 37, 15)],
+)  # fmt: skip
 def test_batches(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
     m, n, k = tile
     kernel, sums = batch.options(target="cpu", machine=level), sums_of(dtype)
@@ -75,6 +77,58 @@ def test_batches(rng: np.random.Generator, tile: Any, dtype: Any, level: str) ->
         a, b, c = a[:, :, : k - 1], inside(b[:, : k - 1]), poison(*c.shape, dtype=sums)
         kernel[5](a, b, c, M=m, N=n, K=k)
         close(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@tw.kernel
+def looped(A: Any, B: Any, C: Any, M: tw.constexpr, N: tw.constexpr, BK: tw.constexpr):
+    """How many k there are, the arrays say."""
+    i = tw.program_id(0)
+    acc = tw.zeros((M, N), C.dtype)
+    for k in range(0, A.shape[2], BK):
+        a = tw.load_tile(tw.init_tile(A, [i, 0, k], (M, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [i, k, 0], (BK, N))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [i, 0, 0], (M, N)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("tile", [(16, 16), (20, 40)])
+def test_a_length_of_run_time(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
+    m, n = tile
+    kernel, sums = looped.options(target="cpu", machine=level), sums_of(dtype)
+    for k in (16, 31, 65):
+        for less in (0, 3):
+            a = inside(random(rng, 3, m - less, k, dtype=dtype))
+            b = inside(random(rng, 3, k, n - less, dtype=dtype))
+            c = poison(3, m - less, n - less, dtype=sums)
+            kernel[3](a, b, c, M=m, N=n, BK=32)
+            close(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@tw.kernel
+def tall(A: Any, B: Any, C: Any, BM: tw.constexpr, K: tw.constexpr):
+    m = tw.program_id(0) * BM
+    a, b = (
+        tw.load_tile(tw.init_tile(A, [m, 0], (BM, K))),
+        tw.load_tile(tw.init_tile(B, [0, 0], (K, 16))),
+    )
+    tw.store_tile(tw.tile_mma(a, b), tw.init_tile(C, [m, 0], (BM, 16)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", TYPES[2:4], ids=str)
+def test_few_columns_have_one_order_on_any_number_of_threads(
+    rng: np.random.Generator, dtype: Any, level: str
+) -> None:
+    """B is packed ahead where few threads read it; beside so few columns A would be added up along k otherwise."""
+    a, b = random(rng, 96, 64, dtype=dtype), random(rng, 64, 16, dtype=dtype)
+    found: set[bytes] = set()
+    for threads in (1, 3, 16):
+        c = poison(96, 16, dtype=sums_of(dtype))
+        tall.options(target="cpu", machine=level, num_threads=threads)[6](a, b, c, BM=16, K=64)
+        found.add(c.tobytes())
+        close(c, a.astype(np.float64) @ b.astype(np.float64))
+    assert len(found) == 1
 
 
 def test_strides(rng: np.random.Generator) -> None:

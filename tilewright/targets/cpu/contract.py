@@ -147,7 +147,8 @@ class ContractEmitter:
             if lying is None:
                 multiply()
             else:
-                b.choose(lying.near(), lambda: lying.emit(family, zero), multiply)
+                near = lying.near(packed=thin is not None)
+                b.choose(near, lambda: lying.emit(family, zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))
@@ -161,7 +162,7 @@ class ContractEmitter:
         self, family: Family, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx
     ) -> LyingProduct | None:
         """The product as one of small tiles that are read where they lie, where it may be one."""
-        if not isinstance(length, int):
+        if family.tiles and not isinstance(length, int):
             return None
         left, right = (lying(self.e, self.operands, v, x) for x, v in enumerate((a, bb)))
         if left is None or right is None:

@@ -13,6 +13,8 @@ of B, in a loop of its own. Sums wrap modulo 2^32, and so does this identity.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IntegerType, Signedness, VectorType, i32
 from xdsl.ir import Attribute, SSAValue
@@ -94,6 +96,18 @@ def spread_group(b: Builder, at: SSAValue, factors: VectorType, group: int) -> S
         return b.splat(b.load(at, element), lanes)
     one = b.load(at, IntegerType(8 * group * itemsize(element)))
     return b.value(vector.BitcastOp(b.splat(one, lanes), factors))
+
+
+def spread(b: Builder, ones: Sequence[SSAValue], factors: VectorType, group: int) -> SSAValue:
+    """The first elements of a group, the others zero, once for each sum that `factors` are added to."""
+    size, lanes = 8 * itemsize(factors.element_type), factors.get_shape()[0] // group
+    word, all = IntegerType(size), IntegerType(size * group)
+    found = b.constant(all, 0)
+    for g, one in enumerate(ones):
+        bits = b.value(arith.ExtUIOp(b.value(arith.BitcastOp(one, word)), all))
+        bits = b.value(arith.ShLIOp(bits, b.constant(all, g * size))) if g else bits
+        found = b.value(arith.OrIOp(found, bits)) if g else bits
+    return b.value(vector.BitcastOp(b.splat(found, lanes), factors))
 
 
 def add_dot(b: Builder, family: Family, c: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:

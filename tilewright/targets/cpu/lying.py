@@ -8,13 +8,17 @@ over panels and blocks of k, take longer than so few products. Where B's rows li
       for k, some at a time:  a row of B times an element of each row of A
       C is written once
 
-Of tiles that do not lie wholly in their arrays there are as many k as both arrays have; B's columns behind the end are
-masked, and of A's rows behind it the last row is read instead, whose sums are not kept.
+Instructions that take several k at once multiply as many rows of B, put together element by element in registers; what
+is left of k stands beside zeros. Narrow floats that no instruction multiplies are widened where they are read. Of tiles
+that do not lie wholly in their arrays there are as many k as both arrays have; B's columns behind the end are masked,
+and of A's rows behind it the last row is read instead, whose sums are not kept. How many k there are may be known when
+the product runs only.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects import arith, math
@@ -28,6 +32,7 @@ from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import PackOp
 from tilewright.frozen import frozen
 from tilewright.passes.packing import chain_of
+from tilewright.targets.cpu.dots import add_dot, spread, spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
 from tilewright.targets.cpu.machine import CpuMachine
@@ -35,6 +40,7 @@ from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.packing import is_verbatim
+from tilewright.targets.cpu.panels import joined, widen
 from tilewright.targets.cpu.reductions import power_of_two
 from tilewright.targets.cpu.thin_whole import PRODUCTS, runs_of
 
@@ -56,7 +62,9 @@ class Lying:
     x_count: Idx
     k_count: Idx
     there: SSAValue | None
-    """Is it to be read where it lies? None: always."""
+    """May it be read where it lies? None: always."""
+    ahead: SSAValue | None
+    """Is it packed ahead? None: never."""
     element: Attribute
     along: int | None
     """Along what neighbours in memory lie: 0 is x, 1 is k."""
@@ -70,11 +78,19 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
         array, pack = placed.array, panel.panels.owner
         assert isinstance(pack, PackOp)
         element = plain(memref_type(pack.source).element_type)
-        if not is_verbatim(pack, element, replace(array.format, parts=1)):
+        if not is_verbatim(pack, array.format.element, replace(array.format, parts=1)):
             return None
-        begin, there = placed.corner(b), b.negated(array.ahead)
-        along, counts = _along(array.x_stride, array.k_stride), (placed.x_count, placed.k_count)
-        return Lying(begin, placed.steps(b), *counts, there, element, along)
+        size, along = itemsize(element), _along(array.x_stride, array.k_stride)
+        counts = placed.x_count, placed.k_count
+        return Lying(
+            placed.corner(b, size),
+            placed.steps(b, size),
+            *counts,
+            None,
+            array.ahead,
+            element,
+            along,
+        )
     block = value.owner.parent if isinstance(value.owner, Operation) else None
     chain = None if block is None else chain_of(value, block)
     if chain is None or chain.ops or chain.transposed or value in e.values.buffers:
@@ -92,7 +108,9 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
         for axis, count in zip(axes, (x_count, k_count), strict=True):
             there = b.both(there, b.cmp("sge", count, tile.shape[axis]))
     begin, along = e.address(tile, Position(0, 0)), _along(*(tile.strides[axis] for axis in axes))
-    return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, plain(tile.element), along)
+    return Lying(
+        begin, (x_bytes, k_bytes), x_count, k_count, there, None, plain(tile.element), along
+    )
 
 
 def _along(x_stride: Idx, k_stride: Idx) -> int | None:
@@ -107,24 +125,40 @@ class LyingProduct(ABC):
     m: CpuMachine
     operands: tuple[Lying, Lying]
     c: Buffer
-    length: int
+    length: Idx
+
+    @property
+    def known(self) -> bool:
+        """Is its k known while compiling?"""
+        return isinstance(self.length, int)
 
     @property
     def short(self) -> bool:
-        """Is it small?"""
-        return max(*self.c.shape, self.length) <= LONGEST and self.length > 0
+        """Is it small, as far as is known now?"""
+        length = self.length if isinstance(self.length, int) else 1
+        return max(*self.c.shape, length) <= LONGEST and length > 0
 
     @abstractmethod
     def fits(self, family: Family) -> bool:
         """Is it one of these, as far as is known now?"""
 
-    def near(self) -> SSAValue:
-        """Are the arrays not packed, and is there something to read?"""
+    def there(self) -> Idx:
+        """k that both arrays have."""
+        b = self.b
+        return b.max(b.min(self.length, b.min(*(each.k_count for each in self.operands))), 0)
+
+    def near(self, packed: bool) -> SSAValue:
+        """Is it small, is there something to read, and are the arrays not packed? `packed`: or are they, for what would
+        multiply otherwise adds up in another order, and a launch on more threads may not pack them."""
         b, found = self.b, None
         for operand in self.operands:
             found = b.both(found, operand.there)
+            if operand.ahead is not None and not packed:
+                found = b.both(found, b.negated(operand.ahead))
             found = b.both(found, b.cmp("sgt", operand.x_count, 0))
-        reach = b.times(self.operands[1].steps[1], self.length)
+        if not self.known:
+            found = b.both(found, b.cmp("sle", self.there(), LONGEST))
+        reach = b.times(self.operands[1].steps[1], self.length if self.known else self.there())
         found = b.both(found, b.cmp("sle", reach, NEAR))
         assert found is not None
         return found
@@ -134,7 +168,8 @@ class LyingProduct(ABC):
         b, whole = self.b, None
         for operand, count in zip(self.operands, self.c.shape, strict=True):
             whole = b.both(whole, b.cmp("sge", operand.x_count, count))
-            whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
+            if self.known:
+                whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
         assert whole is not None
         b.choose(
             whole,
@@ -156,75 +191,130 @@ class LyingVectors(LyingProduct):
         return min(self.m.vector_bytes // itemsize(self.c.element), power_of_two(self.c.shape[1]))
 
     def fits(self, family: Family) -> bool:
-        in_rows = self.operands[1].along == 0 and self.c.shape[1] % self.lanes == 0
-        element = isinstance(self.c.element, AnyFloat) and family.accumulator == self.c.element
-        same = all(f.element == self.c.element and f.group == 1 for f in (family.a, family.b))
-        same = same and all(each.element == self.c.element for each in self.operands)
-        return self.short and in_rows and element and same and not family.tiles
+        c, per = self.c, family.group
+        first, second = self.operands
+        floats = isinstance(c.element, AnyFloat) and family.accumulator == c.element
+        if per == 1:  # what is narrower is widened
+            kinds = all(
+                isinstance(o.element, AnyFloat) and itemsize(o.element) > 1 for o in self.operands
+            )
+        else:
+            full = self.lanes * itemsize(c.element) == self.m.vector_bytes
+            kinds = first.along == 1 and full
+            kinds = kinds and all(o.element == family.a.element for o in self.operands)
+        # Whole vectors of sums are stored: what lies behind a row's end is the buffer's own.
+        padded = c.shape[1] % self.lanes == 0 or isinstance(c.ld, int)
+        return self.short and second.along == 0 and floats and kinds and padded and not family.tiles
 
     def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
-        for at, vectors, times in runs_of(cols // lanes, VECTORS):
-            step, start = vectors * lanes, at * lanes
-            with b.loop(start, start + times * step, step) as x:
+        for at, vectors, times in runs_of(-(-cols // lanes), VECTORS):
+            step = vectors * lanes
+
+            def some(x: Idx, vectors: int = vectors) -> None:
                 for row, count, turns in runs_of(rows, max(1, self.m.accumulators // vectors)):
                     with b.loop(row, row + turns * count, count) as r:
-                        self.block((r.iv, count), (x.iv, vectors), zero, whole)
+                        self.block(family, (r.iv, count), (x, vectors), zero, whole)
+
+            if times == 1:
+                some(at * lanes)
+                continue
+            with b.loop(at * lanes, at * lanes + times * step, step) as x:
+                some(x.iv)
 
     def block(
-        self, rows: tuple[Idx, int], columns: tuple[Idx, int], zero: bool, whole: bool
+        self,
+        family: Family,
+        rows: tuple[Idx, int],
+        columns: tuple[Idx, int],
+        zero: bool,
+        whole: bool,
     ) -> None:
         """C[rows, columns]: (start, count) of rows and of vectors of columns."""
-        b, lanes, size = self.b, self.lanes, itemsize(self.c.element)
+        b, lanes, size, per = self.b, self.lanes, itemsize(self.c.element), family.group
         type = VectorType(self.c.element, [lanes])  # pyright: ignore
         count, vectors = rows[1], range(columns[1])
-        (a_row, a_k), (_, b_k) = (operand.steps for operand in self.operands)
         first, second = self.operands
+        (a_row, a_k), (_, b_k) = first.steps, second.steps
         here = [b.plus(rows[0], r) for r in range(count)]
         a = b.ptr(first.pointer, b.times(rows[0], a_row))
         apart = [b.times(a_row, r) for r in range(count)]
+        length = self.length if whole and self.known else self.there()
+        ends = self.c.shape[1] if whole else b.min(self.c.shape[1], second.x_count)
         if not whole:
             left = b.minus(b.minus(first.x_count, 1), rows[0])
             apart = [b.times(a_row, b.min(left, r)) for r in range(count)]
-        bb = b.ptr(self.operands[1].pointer, b.times(columns[0], size))
+        b_lanes = lanes * itemsize(second.element)
+        bb = b.ptr(second.pointer, b.times(columns[0], itemsize(second.element)))
         starts = [self.c.address(b, row, columns[0]) for row in here]
         places = [b.ptr(start, v * lanes * size) for start in starts for v in vectors]
-        length: Idx = self.length
-        masks: list[SSAValue | None] = [None for _ in vectors]
-        if not whole:
-            length = b.min(length, b.max(b.min(first.k_count, second.k_count), 0))
-            left = b.minus(second.x_count, columns[0])
-            masks = [b.mask_first(b.minus(left, v * lanes), lanes) for v in vectors]
-        nothing = b.constant(type, 0)
+        left = b.minus(ends, columns[0])
+        cut = not whole or self.c.shape[1] % lanes != 0
+        masks = [b.mask_first(b.minus(left, v * lanes), lanes) if cut else None for v in vectors]
+        read = VectorType(second.element, [lanes])  # pyright: ignore
+        factors = VectorType(family.b.element, [lanes * per])  # pyright: ignore
+        nothing, empty = b.constant(type, 0), b.constant(read, 0)
         # As micro-kernels do from panels, of which a launch has the choice: C is added to what is summed from zero.
-        sums = [nothing] * len(places)
+        sums: Sequence[SSAValue] = [nothing] * len(places)
 
         def part(place: SSAValue, mask: SSAValue | None) -> SSAValue:
             """Of a row of B."""
             if mask is None:
-                return b.load(place, type)
-            return b.value(mach.MaskedLoadOp(place, mask, nothing))
+                return b.load(place, read)
+            return b.value(mach.MaskedLoadOp(place, mask, empty))
 
-        unrolled = 1
+        def added(k: Idx, have: int, sums: Sequence[SSAValue]) -> list[SSAValue]:
+            """With the products of a group of k, `have` of it there."""
+            lines = [b.ptr(bb, b.times(b.plus(k, g), b_k)) for g in range(have)]
+            found: list[SSAValue] = []
+            for v in vectors:
+                parts = [part(b.ptr(line, v * b_lanes), masks[v]) for line in lines]
+                if per == 1:
+                    found.append(widen(b, parts[0], family.b.element))
+                    continue
+                group = joined(b, [*parts, *[empty] * (per - have)])
+                beside = [g * lanes + i for i in range(lanes) for g in range(per)]
+                found.append(b.shuffle(group, group, beside))
+            column, out = b.ptr(a, b.times(k, a_k)), list(sums)
+            for r in range(count):
+                at = b.ptr(column, apart[r])
+                if per == 1:
+                    factor = b.splat(widen(b, b.load(at, first.element), family.a.element), lanes)
+                elif have == per:
+                    factor = spread_group(b, at, factors, per)
+                else:
+                    ones = [b.load(b.ptr(at, b.times(a_k, g)), first.element) for g in range(have)]
+                    factor = spread(b, ones, factors, per)
+                for v in vectors:
+                    i = r * len(vectors) + v
+                    if per == 1:
+                        out[i] = b.value(math.FmaOp(factor, found[v], out[i]))
+                    else:
+                        out[i] = add_dot(b, family, out[i], factor, found[v])
+            return out
+
+        main, rest = b.times(b.div(length, per), per), b.rem(length, per)
+        step = per
         while (
-            whole and unrolled * 2 * len(places) <= PRODUCTS and self.length % (unrolled * 2) == 0
-        ):
-            unrolled *= 2
-        with b.loop(0, length, unrolled, sums) as loop:
+            isinstance(main, int) and 2 * step // per * len(places) <= PRODUCTS
+            and main % (2 * step) == 0
+        ):  # fmt: skip
+            step *= 2
+        with b.loop(0, main, step, sums) as loop:
             out = list(loop.carried)
-            for u in range(unrolled):
-                k = b.plus(loop.iv, u)
-                row = b.ptr(bb, b.times(k, b_k))
-                found = [part(b.ptr(row, v * lanes * size), masks[v]) for v in vectors]
-                column = b.ptr(a, b.times(k, a_k))
-                for r in range(count):
-                    one = b.load(b.ptr(column, apart[r]), self.c.element)
-                    factor = b.splat(one, lanes)
-                    for v in vectors:
-                        at = r * len(vectors) + v
-                        out[at] = b.value(math.FmaOp(factor, found[v], out[at]))
+            for u in range(0, step, per):
+                out = added(b.plus(loop.iv, u), per, out)
             loop.out = out
-        for i, (place, value) in enumerate(zip(places, loop.results, strict=True)):
+        sums = loop.results
+        for have in range(1, per):
+            if isinstance(rest, int) and rest != have:
+                continue
+
+            def ragged(have: int = have, sums: Sequence[SSAValue] = sums) -> list[SSAValue]:
+                return added(main, have, sums)
+
+            sums = b.choose(b.cmp("eq", rest, have), ragged, lambda sums=sums: list(sums))
+        for i, (place, value) in enumerate(zip(places, sums, strict=True)):
             before = nothing if zero else b.load(place, type)
             if not zero:
                 value = b.value(arith.AddfOp(value, before))

@@ -38,11 +38,18 @@ class LyingTiles(LyingProduct):
     def fits(self, family: Family) -> bool:
         formats = family.a, family.b
         same = all(o.element == f.element for o, f in zip(self.operands, formats, strict=True))
-        return family.tiles and same and [o.along for o in self.operands] == [1, 0] and self.short
+        lie = self.known and [o.along for o in self.operands] == [1, 0]
+        return family.tiles and same and lie and self.short
+
+    @property
+    def depth(self) -> int:
+        """Its k."""
+        assert isinstance(self.length, int)
+        return self.length
 
     def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         b, (rows, cols) = self.b, self.c.shape
-        depth = -(-self.length // family.group) * family.group
+        depth = -(-self.depth // family.group) * family.group
         find_a = self.side(0, family.a, depth, whole)
         find_b = self.side(1, family.b, depth, whole)
         first = b.constant(i1, int(zero))
@@ -61,7 +68,7 @@ class LyingTiles(LyingProduct):
         """Where the panels of an operand (A: axis 0) are."""
         b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
         lanes, step = format.lanes, format.group * itemsize(format.element)
-        tiles = extent % TILE_ROWS == 0 and self.length == depth and format.parts == 1
+        tiles = extent % TILE_ROWS == 0 and self.depth == depth and format.parts == 1
         if axis == 0 and whole and tiles:
             row = operand.steps[0]
 
@@ -87,7 +94,7 @@ class LyingTiles(LyingProduct):
     ) -> None:
         """The panel from x on."""
         b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
-        group, ends = format.group, [self.c.shape[axis], self.length]
+        group, ends = format.group, [self.c.shape[axis], self.depth]
         counts: list[Idx] = [*ends]
         if not whole:
             there = operand.x_count, b.min(*(each.k_count for each in self.operands))
@@ -119,8 +126,8 @@ class LyingTiles(LyingProduct):
             for k in range(0, depth, group):
                 block(k, whole and x + format.lanes <= extent)
             return
-        full = self.length // group * group if whole else 0
-        some = -(-self.length // group) * group
+        full = self.depth // group * group if whole else 0
+        some = -(-self.depth // group) * group
         for start, end, inside in ((0, full, True), (full, some, False)):
             with b.loop(start, end, group) as k:
                 block(k.iv, inside)

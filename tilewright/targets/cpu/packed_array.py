@@ -105,13 +105,14 @@ class Placed:
     origin: Idx
     """Elements of the array in front of the batch entry."""
 
-    def steps(self, b: Builder) -> tuple[Idx, Idx]:
-        """Bytes of its array from one x, and from one k, to the next."""
-        size = itemsize(self.array.format.element)
+    def steps(self, b: Builder, size: int = 0) -> tuple[Idx, Idx]:
+        """Bytes of its array from one x, and from one k, to the next. `size`: of an element, if panels have others."""
+        size = size or itemsize(self.array.format.element)
         return b.times(self.array.x_stride, size), b.times(self.array.k_stride, size)
 
-    def corner(self, b: Builder) -> SSAValue:
+    def corner(self, b: Builder, size: int = 0) -> SSAValue:
         """The address of its first element."""
-        x_bytes, k_bytes = self.steps(b)
-        start = b.ptr(self.array.matrix, b.times(self.origin, itemsize(self.array.format.element)))
+        x_bytes, k_bytes = self.steps(b, size)
+        size = size or itemsize(self.array.format.element)
+        start = b.ptr(self.array.matrix, b.times(self.origin, size))
         return b.ptr(b.ptr(start, b.times(self.x, x_bytes)), b.times(self.k, k_bytes))
