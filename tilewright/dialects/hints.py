@@ -149,6 +149,16 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"the text ends", "each { has its }, and each ( its )"),
         (
+            r"has no data of dense_resource",
+            "mlir-opt left the data out (--mlir-elide-elementsattrs-if-larger) or lost it: print the module without "
+            "that flag, or write dense<..>",
+        ),
+        (r"is nested too deeply", "put what is inside into functions of its own"),
+        (
+            r"its layout is not a strided form",
+            "mlir-opt --normalize-memrefs puts such a layout into the extents and the subscripts",
+        ),
+        (
             r"a number has no such type",
             "a number is of an integer, float or index type; one for all elements is dense<1.0> : vector<4xf32>",
         ),
@@ -173,16 +183,19 @@ _LOWERED = {
     "bufferization.dealloc": "mlir-opt --bufferization-lower-deallocations",
 }
 """What makes known dialects of others."""
-_OF_A_MACHINE = (
-    *("nvgpu", "nvvm", "amdgpu", "rocdl", "xevm", "spirv", "llvm", "amx", "x86vector"),
-    *("arm_neon", "arm_sve", "arm_sme", "emitc", "wasmssa"),
+OF_A_MACHINE = frozenset(
+    (
+        *("nvgpu", "nvvm", "amdgpu", "rocdl", "xevm", "spirv", "llvm", "amx", "x86vector"),
+        *("arm_neon", "arm_sve", "arm_sme", "emitc", "wasmssa"),
+    )
 )
+"""Dialects of one machine, or of one compiler behind MLIR."""
 _NOT_RUN = {
     "sparse_tensor": "sparse tensors are not run; dense ones are, without an encoding in their types",
     "complex": "complex numbers are not run: carry their real and imaginary parts",
     "async": "run what regions of async hold in their order: asynchronous are launches alone, gpu.launch_func async",
     **dict.fromkeys(
-        _OF_A_MACHINE,
+        OF_A_MACHINE,
         "these are the ops of one machine, or of one compiler behind MLIR: give the program as it was before the pass "
         "that made them (gpu, vector, memref, scf), and name the machine with --target",
     ),

@@ -12,25 +12,17 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
     FileLineColLoc,
-    FloatAttr,
-    IndexType,
     IntAttr,
-    IntegerAttr,
-    MemRefType,
     ModuleOp,
     StringAttr,
     UnknownLoc,
-    UnrankedMemRefType,
 )
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
-from xdsl.ir.affine import AffineConstantExpr, AffineMap
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -45,6 +37,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import make_context
+from tilewright.dialects.attribute_text import AttributesParser
 from tilewright.dialects.dominance import Dominance
 from tilewright.dialects.hints import (
     hint_for,
@@ -52,7 +45,6 @@ from tilewright.dialects.hints import (
     in_plain_words,
     rule_in_plain_words,
 )
-from tilewright.dialects.numerals import float_attr
 from tilewright.dialects.printing import MLIR_ALIASES, READABLE_ALIASES, MlirPrinter
 from tilewright.dialects.stated_layouts import verify_stated_layouts
 from tilewright.dialects.strict import strictness
@@ -63,14 +55,12 @@ MLIRLexer._unescaped_characters_regex = re.compile(  # pyright: ignore[reportPri
 )
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
-_WHOLE = re.compile(r"-?(?!0[xX])\d+(?![\d.eE])")
 _BEGIN = re.compile(r"(?:\s+|//[^\n]*)*+")
 """What is before the first op of a text."""
 _OP_NAME = re.compile(r"[A-Za-z_][\w.$]*")
 
 # Ops that the RFCs write without their dialect, or with its name in capitals.
 _RFC_PREFIXES = ("XeTile.", "XeGPU.")
-_RFC_ATTRIBUTES = frozenset({"wg_map", "sg_map", "xe_map", "tile_attr", "tile"})
 
 
 class SourceText:
@@ -105,8 +95,8 @@ class SourceText:
         return Location(self.filename, line, column, end_column, content)
 
 
-class LocatingParser(Parser):
-    """The xDSL parser, which also notes where in the text each op stands.
+class LocatingParser(AttributesParser):
+    """The parser that also notes where in the text each op stands.
 
     Reads the RFCs' op names without their dialect, too.
     """
@@ -116,7 +106,6 @@ class LocatingParser(Parser):
         self._source = source
         self._filename = StringAttr(source.filename)
         self._first_uses: dict[str, Span] = {}
-        self.alias_errors: list[ParseError] = []
 
     def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
         try:
@@ -157,94 +146,6 @@ class LocatingParser(Parser):
         """Whether nothing but definitions of aliases has been read."""
         rest = re.sub(r"^\s*[#!].*$|//.*$|\s+", "", self._source.text, flags=re.MULTILINE)
         return not rest
-
-    def _parse_alias_def(self) -> None:
-        """A malformed alias does not hide those after it: each is reported."""
-        start = self.pos
-        try:
-            super()._parse_alias_def()
-        except ParseError as error:
-            self.alias_errors.append(error)
-            end = self._source.text.find("\n", max(start, error.span.start))
-            self._resume_from(len(self._source.text) if end < 0 else end)
-
-    def _parse_memref_attrs(self) -> MemRefType | UnrankedMemRefType:
-        """As in MLIR, the memory space 0 is none."""
-        kind = super()._parse_memref_attrs()
-        space = kind.memory_space
-        if isinstance(kind, MemRefType) and isinstance(space, IntegerAttr) and not space.value.data:
-            return MemRefType(kind.element_type, kind.shape, kind.layout)
-        return kind
-
-    def parse_dimension_list(self) -> list[int]:
-        """As in MLIR, blanks may stand around the `x`: `16 x f32`."""
-        dims: list[int] = []
-        kinds = (MLIRTokenKind.INTEGER_LIT, MLIRTokenKind.QUESTION)
-        more = self._current_token.kind in kinds
-        while more:
-            dims.append(self.parse_shape_dimension())
-            delimiter = self.pos
-            more = self._parse_optional_shape_delimiter() is not None
-            if more and self._current_token.kind not in kinds:
-                self._resume_from(delimiter)  # the `x` in front of the element type is the caller's
-                more = False
-        return dims
-
-    def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
-        """`#wg_map<...>` and `!tile<...>`, as the RFCs and slides write them."""
-        short = attr_or_dialect_name in _RFC_ATTRIBUTES
-        if short and self._current_token.kind == MLIRTokenKind.LESS:
-            attr_or_dialect_name = f"xetile.{attr_or_dialect_name}"
-        return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
-
-    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
-        start = self.pos
-        try:
-            return super().parse_dense_int_or_fp_elements_attr(type)
-        except OverflowError:
-            self.raise_error("a number is beyond what the element type holds", start, self.pos)
-
-    def parse_optional_builtin_int_or_float_attr(self) -> IntegerAttr | FloatAttr | None:
-        start = self.pos
-        try:
-            value = super().parse_optional_builtin_int_or_float_attr()
-        except OverflowError:
-            self._resume_from(start)
-            number = self.parse_number()
-            self.parse_punctuation(":")
-            kind = self.parse_type()
-            if self._source.text[start : start + 2].lower() == "0x":
-                self.raise_error(f"hexadecimal value is too large for {kind}", start, self.pos)
-            value = float_attr(number, kind)
-        whole = _WHOLE.match(self._source.text, start)
-        if whole is not None and isinstance(value, FloatAttr):
-            said = "unexpected decimal integer literal for a floating point value"
-            self.raise_error(f"{said}: {whole[0]}.0 is one", start, whole.end())
-        if isinstance(value, IntegerAttr) and isinstance(value.type, IndexType):
-            self._within_index(value.value.data, start)
-        return value
-
-    def parse_optional_integer(
-        self, allow_boolean: bool = True, allow_negative: bool = True
-    ) -> int | None:
-        start = self.pos
-        number = super().parse_optional_integer(allow_boolean, allow_negative)
-        if number is not None and number >= 1 << 64:
-            self._within_index(number, start)
-        return number
-
-    def parse_affine_map(self) -> AffineMap:
-        start = self.pos
-        found = super().parse_affine_map()
-        for result in found.results:
-            for part in result.dfs():
-                if isinstance(part, AffineConstantExpr):
-                    self._within_index(part.value, start)
-        return found
-
-    def _within_index(self, number: int, start: int) -> None:
-        if not -(1 << 63) <= number < 1 << 63:
-            self.raise_error("integer constant out of range for attribute", start, self.pos)
 
     def parse_operation(self) -> Operation:
         start = self.pos
@@ -303,7 +204,8 @@ def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> Ge
     except ParseError as error:
         raise _parse_error(source, error, parser) from None
     except RecursionError:
-        raise CompileError("the text is nested too deeply to be read", location=here()) from None
+        said = "the text is nested too deeply to be read"
+        raise CompileError(said, location=here(), hint=hint_for(said)) from None
     except Exception as error:
         # A verifier, a constructor or the parser of an attribute: whatever it is, it is about
         # the text at this place. The cause stays attached for whoever debugs the dialect.

@@ -69,7 +69,9 @@ def decoded(data: bytes, name: str) -> str:
         raise CompileError(
             f"this byte (0x{data[error.start]:02x}) is no UTF-8 text",
             location=Location(name, line, column),
-            hint="a text in another encoding has to be saved as UTF-8",
+            hint="this is MLIR's bytecode: mlir-opt prints it as text"
+            if data.startswith(b"ML\xefR")
+            else "a text in another encoding has to be saved as UTF-8",
         ) from None
 
 

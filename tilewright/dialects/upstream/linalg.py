@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    DictionaryAttr,
     IntegerAttr,
     ShapedType,
     TensorType,
@@ -84,9 +85,11 @@ class _Reader:
             words = ("attrs", *more) if self.outs else (*_CLAUSES, "attrs", *more)
             word = next((w for w in words if parser.parse_optional_keyword(w) is not None), None)
             if word is None:
-                if self.outs or not (attributes := parser.parse_optional_attr_dict()):
+                # A dictionary, or the name of one: `linalg.generic #trait ins(..)`.
+                attributes = None if self.outs else parser.parse_optional_attribute()
+                if not isinstance(attributes, DictionaryAttr):
                     return self._complete()
-                self.found.update(attributes)
+                self.found.update(attributes.data)
             elif word in ("ins", "outs"):
                 setattr(self, word, self._operands())
             else:

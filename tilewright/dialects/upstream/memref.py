@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import (
@@ -103,8 +103,15 @@ def _parse_global(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 def _parse_initial_value(parser: Parser, kind: MemRefType) -> Attribute:
     tensor = TensorType(kind.element_type, kind.get_shape())
-    if parser.parse_optional_keyword("dense") is not None:
-        value = parser.parse_dense_int_or_fp_elements_attr(cast(Any, tensor))
+    word = next((w for w in ("dense", "dense_resource") if parser.parse_optional_keyword(w)), None)
+    if word is not None:
+        reader: Any = parser
+        read = (
+            reader.parse_dense_int_or_fp_elements_attr
+            if word == "dense"
+            else reader.parse_dense_resource
+        )
+        value = read(tensor)
         if parser.parse_optional_punctuation(":") is not None:
             parser.parse_type()
         return value
