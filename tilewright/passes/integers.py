@@ -27,7 +27,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.nesting import enclosing
-from tilewright.dialects.upstream.arith import constant, constants, element
+from tilewright.dialects.upstream.arith import constant, constants, element, folded
 from tilewright.dialects.upstream.combining import kind_of
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
@@ -428,7 +428,7 @@ class Ranges(Solver[_Range]):
             trip_count(loop) if isinstance(loop, scf.ForOp) else None,
         )
         start = self.known.get(values[0])
-        if by is None or by < 0 or trips is None or start is None:
+        if not isinstance(by, int) or by < 0 or trips is None or start is None:
             return None
         return start[0], start[1] + by * max(0, trips - 1)
 
@@ -445,13 +445,13 @@ def _modulus(op: Operation) -> SSAValue | None:
     return None
 
 
-def growth(value: SSAValue, following: SSAValue) -> int | None:
+def growth(value: SSAValue, following: SSAValue) -> Index | None:
     """By how much a number grows from one iteration of a loop to the next."""
     if following is value:
         return 0
     if isinstance(following, OpResult) and isinstance(following.op, arith.AddiOp):
         rest = [v for v in following.op.operands if v is not value]
-        return constant(rest[0]) if len(rest) == 1 else None
+        return folded(rest[0]) if len(rest) == 1 else None
     return None
 
 

@@ -23,10 +23,10 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.integers import growth
 from tilewright.passes.loops import carrying
-
-Step = int | SSAValue
 
 
 def merge_inductions(kernel: gpu.FuncOp) -> None:
@@ -37,7 +37,7 @@ def merge_inductions(kernel: gpu.FuncOp) -> None:
 
 def _trim(loop: scf.ForOp) -> None:
     body = loop.body.block
-    leads: dict[Step, tuple[SSAValue, SSAValue]] = {}
+    leads: dict[Index, tuple[SSAValue, SSAValue]] = {}
     if isinstance(body.args[0].type, IndexType):
         leads[folded(loop.step)] = (body.args[0], loop.lb)
     kept: list[int] = []
@@ -53,18 +53,12 @@ def _trim(loop: scf.ForOp) -> None:
         carrying(loop, kept)
 
 
-def _step(loop: scf.ForOp, argument: BlockArgument) -> Step | None:
+def _step(loop: scf.ForOp, argument: BlockArgument) -> Index | None:
     """By how much a carried index grows in every iteration; None where it does something else."""
-    ends = terminator(loop.body.block)
-    add = ends.operands[argument.index - 1].owner
-    if not isinstance(argument.type, IndexType) or not isinstance(add, arith.AddiOp):
+    if not isinstance(argument.type, IndexType):
         return None
-    rest = [folded(v) for v in add.operands if v is not argument]
-    if len(rest) != 1:
-        return None
-    (step,) = rest
-    inside = isinstance(step, SSAValue) and loop.is_ancestor(step.owner)
-    return None if inside else step
+    step = growth(argument, terminator(loop.body.block).operands[argument.index - 1]) or None
+    return None if isinstance(step, SSAValue) and loop.is_ancestor(step.owner) else step
 
 
 def _at(loop: scf.ForOp, lead: SSAValue, origin: SSAValue, start: SSAValue) -> SSAValue:
