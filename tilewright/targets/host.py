@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from math import copysign, inf
 from typing import TYPE_CHECKING, Any
@@ -29,14 +29,14 @@ class HostExecutable:
         data: bytes,
         meta: Mapping[str, Any],
         ir: StageTexts,
-        llvm: Callable[[], str],
         target: LLVMTarget,
+        llvm: str = "",
     ):
-        """`llvm` gives the text of the code."""
+        """`llvm` is the text of the code, where it is at hand."""
         self.ir = ir
         self.remarks: list[str] = list(meta.get("remarks", ()))
         self._data, self._meta, self._target = data, dict(meta), target
-        text = cache(llvm)
+        text = cache(lambda: llvm or _emitted(ir, target))
         self.asm: Mapping[str, str] = Texts(
             {"llvm": text, "asm": lambda: _assembly(text(), target)}
         )
@@ -59,6 +59,12 @@ class HostExecutable:
 def loaded(artifacts: Mapping[str, bytes]) -> tuple[bytes, dict[str, Any], str]:
     """Of an executable's artifacts: its object code, what a launch must know, the text of its source."""
     return artifacts["object"], json.loads(artifacts["meta"]), artifacts["source"].decode()
+
+
+def _emitted(ir: StageTexts, target: LLVMTarget) -> str:
+    from tilewright.codegen import emit_module
+
+    return emit_module(ir.lowered().module, target)
 
 
 def _assembly(llvm: str, target: LLVMTarget) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tilewright.passes.observer import Observer
+from tilewright.passes.observer import Observer, ignore
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -41,18 +41,22 @@ class Texts(Mapping[str, Any]):
 class StageTexts(Mapping[str, str]):
     """The text of every stage by name, first stage first."""
 
-    def __init__(self, source: str, lower: Callable[[ModuleOp, Observer], object]):
+    def __init__(self, source: str, lower: Callable[[ModuleOp, Observer], Any]):
         """`source`: the module before its build, with locations (`source_of`). `lower` runs the build's passes on a
-        module and shows it to its second argument at every stage, by the stage's name."""
+        module, shows it to its second argument at every stage, by the stage's name, and gives what they made."""
         self.source = source
         self._lower = lower
 
-    @cached_property
-    def _texts(self) -> Mapping[str, str]:
+    def lowered(self, stage: Observer = ignore) -> Any:
+        """What the passes make of the source once more."""
         from tilewright.dialects.text import parse_module
 
+        return self._lower(parse_module(self.source), stage)
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
         texts: dict[str, str] = {}
-        self._lower(parse_module(self.source), printed_into(texts))
+        self.lowered(printed_into(texts))
         return texts
 
     def __getitem__(self, name: str) -> str:

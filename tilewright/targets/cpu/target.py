@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +51,13 @@ class CpuExecutable(HostExecutable):
         data: bytes,
         meta: Mapping[str, Any],
         ir: StageTexts,
-        llvm: Callable[[], str],
         m: CpuMachine,
         options: CompileOptions,
         module: ModuleOp | None = None,
+        llvm: str = "",
     ):
         """`module`: what `ir.source` is the text of, where it is at hand, to be changed."""
-        super().__init__(data, meta, ir, llvm, m.target)
+        super().__init__(data, meta, ir, m.target, llvm)
         self._machine = m
         self._threads = options.num_threads
         self._merged: Grid = tuple(meta["merged"])  # pyright: ignore
@@ -342,8 +341,7 @@ class CpuTarget(Target):
 
         m, source, kept = chosen(options.machine), source_of(module), module.clone()
         data, meta, text = build(module, m, options, observe)
-        stages = _stages(source, options, m)
-        return CpuExecutable(data, meta, stages, lambda: text, m, options, kept)
+        return CpuExecutable(data, meta, _stages(source, options, m), m, options, kept, text)
 
     def begin(self) -> None:
         make_functions()
@@ -425,26 +423,16 @@ class CpuTarget(Target):
         if "machine" not in meta:
             return get_target(LANES).load(artifacts, options)
         m = chosen(meta["machine"])
-        text = partial(_emitted, source, options, m)
-        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
+        return CpuExecutable(data, meta, _stages(source, options, m), m, options)
 
 
 def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:
-    def lower(module: ModuleOp, stage: Observer) -> None:
+    def lower(module: ModuleOp, stage: Observer) -> Any:
         from tilewright.targets.cpu.pipeline import run_pipeline
 
-        run_pipeline(module, m, options, [], stage)
+        return run_pipeline(module, m, options, [], stage)
 
     return StageTexts(source, lower)
-
-
-def _emitted(source: str, options: CompileOptions, m: CpuMachine) -> str:
-    """LLVM's text of a kernel that was loaded."""
-    from tilewright.codegen import emit_module
-    from tilewright.dialects.text import parse_module
-    from tilewright.targets.cpu.pipeline import run_pipeline
-
-    return emit_module(run_pipeline(parse_module(source), m, options, []).module, m.target)
 
 
 TARGET = CpuTarget()

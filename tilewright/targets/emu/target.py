@@ -74,7 +74,8 @@ class EmuTarget(Target):
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> EmuExecutable:
         source = source_of(module)
-        kernel, lowered = _lower(module, observe=observe, off=options.disable)
+        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        lowered = _lower(module, observe=observe, off=options.disable)
         text = emit_module(lowered.module, native())
         try:
             data = compile_object(text, native())
@@ -91,7 +92,7 @@ class EmuTarget(Target):
             "named": lowered.uses_named,
             "sites": [_place(op) for op in lowered.sites],
         }
-        return EmuExecutable(data, meta, StageTexts(source, _lower), lambda: text, native())
+        return EmuExecutable(data, meta, StageTexts(source, _lower), native(), text)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return native().key()
@@ -102,15 +103,7 @@ class EmuTarget(Target):
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
         data, meta, source = loaded(artifacts)
-        text = partial(_emitted, source)
-        return EmuExecutable(data, meta, StageTexts(source, _lower), text, native())
-
-
-def _emitted(source: str) -> str:
-    """LLVM's text of a kernel that was loaded."""
-    from tilewright.dialects.text import parse_module
-
-    return emit_module(_lower(parse_module(source))[1].module, native())
+        return EmuExecutable(data, meta, StageTexts(source, _lower), native())
 
 
 def _lower(
@@ -118,13 +111,12 @@ def _lower(
     stage: Observer = ignore,
     observe: Observer = ignore,
     off: frozenset[str] = frozenset(),
-) -> tuple[gpu.FuncOp, Lowering]:
-    """The kernel, and the program of one subgroup."""
+) -> Lowering:
+    """The program of one subgroup."""
     # Imported here: they bring the XeGPU dialect, for which other targets have no use.
     from tilewright.targets.emu.pipeline import run_pipeline
 
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    return kernel, run_pipeline(module, stage, observe, off)
+    return run_pipeline(module, stage, observe, off)
 
 
 def _place(op: Any) -> list[Any]:

@@ -237,15 +237,8 @@ class XeTarget(Target):
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
         texts, machine = json.loads(artifacts["texts"]), machine_of(options)
-        source, off = texts["source"], options.disable
-
-        def lowered() -> ModuleOp:
-            from tilewright.dialects.text import parse_module
-            from tilewright.targets.xe.pipeline import run
-
-            return run(parse_module(source), machine, off=off)[0].module
-
-        return XeExecutable(_stages(source, machine, off), texts["llvm"], texts["meta"], lowered)
+        ir = _stages(texts["source"], machine, options.disable)
+        return XeExecutable(ir, texts["llvm"], texts["meta"], lambda: ir.lowered().module)
 
 
 def _callees(module: ModuleOp) -> Iterator[str]:
@@ -254,10 +247,10 @@ def _callees(module: ModuleOp) -> Iterator[str]:
 
 
 def _stages(source: str, machine: XeMachine, off: frozenset[str]) -> StageTexts:
-    def lower(module: ModuleOp, stage: Observer) -> None:
+    def lower(module: ModuleOp, stage: Observer) -> Any:
         from tilewright.targets.xe.pipeline import run
 
-        run(module, machine, stage, off=off)
+        return run(module, machine, stage, off=off)[0]
 
     return StageTexts(source, lower)
 
