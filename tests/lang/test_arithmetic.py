@@ -281,6 +281,23 @@ def test_run_time_scalars(n):
     np.testing.assert_allclose(y, np.array(expected, np.float32))
 
 
+@tw.kernel
+def among(Y, n, f):
+    tw.store_tile(1 if n in (1, 2, 7) else 0, tw.init_tile(Y, [0], (1, 1)))
+    tw.store_tile(1 if n not in [f, -8] else 0, tw.init_tile(Y, [1], (1, 1)))
+    tw.store_tile(1 if 7 in (0, n) and n not in (0,) else 0, tw.init_tile(Y, [2], (1, 1)))
+    tw.store_tile(1 if f in (n, 1.5) and 3 in (n, 3) else 0, tw.init_tile(Y, [3], (1, 1)))
+
+
+@pytest.mark.parametrize("n", [7, 0, -8])
+def test_scalars_among_others(n):
+    """`7 in (0, n)` compared objects of compile time, and was false whatever n is."""
+    y = poison(4)
+    run(among, 1, y, n, 0.0)
+    right = [n in (1, 2, 7), n not in (0.0, -8), n == 7, n == 0]
+    np.testing.assert_array_equal(y, np.array(right, np.float32))
+
+
 def test_numbers_fold_and_units_cost_nothing():
     text = ir(identity, np.ones((1, 1), np.float32))
     assert "arith.addi" not in text and "arith.muli" not in text

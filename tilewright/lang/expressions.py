@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from types import ModuleType
 from typing import Any, cast
 
@@ -299,9 +300,10 @@ def _compare_two(frame: Frame, node: ast.Compare, op: ast.cmpop, left: Any, righ
         same = left is right
         return same if isinstance(op, ast.Is) else not same
     if isinstance(op, (ast.In, ast.NotIn)):
-        if isinstance(left, Value) or isinstance(right, Value):
-            raise frame.error(node, "in and not in are decided at compile time")
-        return frame.python(node, lambda: (left in right) == isinstance(op, ast.In))
+        found = _is_among(frame, node, left, right)
+        if isinstance(op, ast.In):
+            return found
+        return unary("~", found) if isinstance(found, Value) else not found
     symbol = _COMPARE[type(op)]
     if symbol in ("==", "!=") and not (is_part(left) and is_part(right)):
         # Strings, dtypes, None, tuples: objects of compile time.
@@ -315,6 +317,27 @@ def _compare_two(frame: Frame, node: ast.Compare, op: ast.cmpop, left: Any, righ
                 expect_dtype(right if both[0] else left, "a dtype is compared with")
         return frame.python(node, lambda: PYTHON[symbol](left, right))
     return operate(frame, node, symbol, left, right)
+
+
+def _is_among(frame: Frame, node: ast.Compare, left: Any, right: Any) -> Any:
+    """Whether one of a tuple's elements is equal: at run time where a scalar is one of run time."""
+    elements = cast(Sequence[Any], right) if isinstance(right, (tuple, list)) else ()
+    if not any(isinstance(x, (Value, Tile, Array)) for x in (left, right, *elements)):
+        return frame.python(node, lambda: left in right)
+    if not elements or not all(
+        is_part(x) and not getattr(x, "shape", ()) for x in (left, *elements)
+    ):
+        raise frame.error(
+            node,
+            f"{describe_type(left)} in {describe_type(right)}",
+            rule="what is looked for is a scalar, and so are the elements of a tuple of compile time",
+            hint="tw.max(x == n).item() tells whether an element of a tile is n",
+        )
+    same = [_compare_two(frame, node, ast.Eq(), left, x) for x in elements]
+    if True in [s for s in same if not isinstance(s, Value)]:
+        return True
+    found = [s for s in same if isinstance(s, Value)]
+    return reduce(lambda a, b: operate(frame, node, "|", a, b), found)
 
 
 # Decisions inside of expressions.

@@ -302,7 +302,11 @@ def device_assert(condition: Value | bool, message: str = "assertion failed") ->
     if not isinstance(condition, Value):
         raise ArgumentError("condition", f"device_assert of {describe_type(condition)}")
     if not isinstance(message, str):
-        raise ArgumentError("message", f"the message must be a string, not {message!r}")
+        raise ArgumentError(
+            "message",
+            f"the message must be a string of compile time, not {describe_type(message)}",
+            hint="tw.device_print(...) prints values of run time",
+        )
     if condition.shape:
         condition = binary("!=", condition, 0) if not condition.dtype.is_bool else condition
         while condition.ndim < 2:

@@ -288,7 +288,8 @@ def describe_type(value: object) -> str:
     if isinstance(value, DType):
         return f"the dtype {value!r}"
     if callable(value):
-        return f"the function {getattr(value, '__name__', value)!s}"
+        kind = "class" if isinstance(value, type) else "function"
+        return f"the {kind} {getattr(value, '__name__', value)!s}"
     return getattr(value, "described", None) or f"a Python object of type {type(value).__name__}"
 
 
