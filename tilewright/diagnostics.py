@@ -152,7 +152,7 @@ class UnsupportedError(TilewrightError):
 
 
 class ToolMissing(UnsupportedError):
-    """A program that is not installed would be needed. The hint says how to get it."""
+    """A program that is not installed, or a device, would be needed. The hint says how to get it."""
 
 
 class LaunchError(TilewrightError):

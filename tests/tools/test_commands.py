@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -50,7 +53,7 @@ def test_compile_mlir(tilewright, xetile):
     (["--emit", "spirv"], 1, "its stages are"),
     (["--target", "tpu"], 1, "no target is called 'tpu'"),
     (["--args", "f32[4,4]"], 1, "misses argument 'Y'"),
-    (["--set", "BM=x"], 2, "'x'"),
+    (["--set", "BM=x"], 2, "BM=x is neither"),
     (["--set", "QQ=3"], 2, "QQ"),
 ])  # fmt: skip
 def test_compile_refuses(flags, code, words, tilewright, kernels):
@@ -286,6 +289,16 @@ def test_what_a_machine_or_a_file_refuses_is_no_internal_error(tilewright, kerne
     (tmp_path / "ends.py").write_text("raise SystemExit(7)\n")
     done = tilewright("compile", f"{tmp_path}/ends.py:k", *ARGS)
     assert done.code == 1 and "ends.py:1:1: error: SystemExit: 7" in done.err
+
+
+def test_streams_may_be_closed(kernels):
+    """`tilewright .. >&-`: Python has no stream then."""
+    words = [sys.executable, "-m", "tilewright.tools.cli", "compile", f"{kernels}:scaled", *ARGS]
+    for closed in ("<&-", ">&-", "2>&-"):
+        command = f"{shlex.join(words)} {closed}"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+        assert done.returncode == 0 and not done.stderr, done
+        assert ("gpu.func" in done.stdout or "func.func" in done.stdout) == (closed != ">&-")
 
 
 def test_tune_reports_every_candidate(tilewright, kernels):

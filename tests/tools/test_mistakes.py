@@ -252,6 +252,22 @@ def test_in_mlir_text(name, tilewright, tmp_path):
         (["check", "{}/two.py:a", "--args", "f32[4]", "--grid", "0"], 2, "--grid"),
         (["run", "{}/two.py:a", "--args", "f32[4]", "--set", "N=1"], 2, "no constexpr 'N'"),
         (["tune", "{}/two.py:a", "--args", "f32[4]", "--try", "N=1,2"], 2, "no constexpr 'N'"),
+        (
+            ["run", "{}/two.py:a", "--args", "f32[4]", "--set", "N=abc"],
+            2,
+            "N=abc is neither a number nor a dtype",
+        ),
+        (["tune", "{}/two.py:a", "--try", "N=1,abc"], 2, "N=abc is neither a number nor a dtype"),
+        (
+            ["tune", "{}/two.py:a", "--try", "N=1", "--budget", "-1"],
+            2,
+            "argument --budget: -1 seconds",
+        ),
+        (
+            ["tune", "{}/two.py:a", "--try", "N=1", "--budget", "nan"],
+            2,
+            "argument --budget: nan seconds",
+        ),
         (["run", "{}/ok.mlir", "--set", "N=1"], 2, "an MLIR text has no constexprs"),
         (["run", "{}/ok.mlir", "--args", "f32[4]"], 1, "takes 0 arguments, 1 given"),
         (["compile", "{}/ok.mlir:main"], 2, "name the file alone"),

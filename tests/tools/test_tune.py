@@ -72,7 +72,7 @@ def test_what_cannot_run_here_cannot_be_searched(tilewright, opened):
     if get_target("cuda").missing() is None:
         pytest.skip("there is a GPU")
     done = tilewright("tune", opened, *ARGS, "--target", "cuda")
-    assert done.code == 1 and "cannot run here" in done.err and "--explain" in done.err
+    assert done.code == 3 and "cannot run here" in done.err and "--explain" in done.err
 
 
 def test_a_machine_is_calibrated(tilewright, monkeypatch):

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
-from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.diagnostics import LaunchError, ToolMissing, UnsupportedError
 from tilewright.runtime.arrays import is_cut, likeness, unwritable
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program, uncollected
@@ -388,7 +388,7 @@ class Launcher:
         if device is None or target.on_host == (device == HOST):
             return options
         if (missing := target.missing()) is not None:
-            raise UnsupportedError(
+            raise ToolMissing(
                 f"target {options.target!r} cannot run here: {missing}",
                 hint="kernel.compile(..., target=...) needs no device; a launch without a target"
                 " runs where its arrays are",

@@ -139,6 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> NoReturn:
     """The script `tilewright`: `main`, and an end that does not take every object apart (a tenth of a second)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed: `tilewright .. >&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         code = main()
     except SystemExit as stop:
@@ -162,11 +165,12 @@ _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def report(error: Exception) -> int:
     """Prints ``error`` as a diagnostic on standard error; gives the exit code that it means."""
     from tilewright import knobs
-    from tilewright.diagnostics import TilewrightError
+    from tilewright.diagnostics import TilewrightError, ToolMissing
 
     if isinstance(error, TilewrightError):
         render_error(str(error))
-        return USAGE if isinstance(error, UsageError) else INPUT_ERROR
+        codes = {UsageError: USAGE, ToolMissing: MISSING}
+        return next((code for kind, code in codes.items() if isinstance(error, kind)), INPUT_ERROR)
     if isinstance(error, MissingTool):
         render_error(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return MISSING

@@ -18,12 +18,12 @@ from typing import Any
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.base import Advising, CompileOptions, Executable
 from tilewright.targets.host import HostExecutable
 from tilewright.targets.stages import Texts
 from tilewright.tools.console import err
-from tilewright.tools.exits import DONE, MissingTool, UsageError, add_options
+from tilewright.tools.exits import DONE, UsageError, add_options
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
@@ -106,10 +106,7 @@ def compile_and_print(source: CommandSource, args: argparse.Namespace) -> int:
             f"target {args.target!r} has no stage {emit!r} of this kernel",
             hint=f"its stages are {', '.join(stages)}",
         )
-    try:
-        write(stages[emit], args.output)
-    except ToolMissing as error:
-        raise MissingTool(error.message, error.hint) from None
+    write(stages[emit], args.output)
     executable = getattr(compiled, "executable", compiled)
     if isinstance(executable, Advising):
         executable.advise()

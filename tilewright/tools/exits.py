@@ -25,6 +25,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """An option's time, 0 or more."""
+    if not 0 <= float(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} seconds are no time")
+    return float(text)
+
+
 def add_options(parser: argparse.ArgumentParser, rows: Mapping[str, str]) -> None:
     """Options and what each is for: `-o --output OUT` takes a text, called OUT; one that names none is a flag."""
     for said, what in rows.items():

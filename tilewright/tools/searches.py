@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.diagnostics import TilewrightError, ToolMissing
 from tilewright.frozen import frozen
 from tilewright.lang.annotations import auto
 from tilewright.lang.choosing import Chooser
@@ -114,9 +114,9 @@ class SearchRequest:
 
 
 def check_runs(options: CompileOptions) -> None:
-    """UnsupportedError where nothing can be measured here."""
+    """ToolMissing where nothing can be measured here."""
     if (missing := get_target(options.target).missing()) is not None:
-        raise UnsupportedError(
+        raise ToolMissing(
             f"target {options.target!r} cannot run here, so nothing of it can be measured: {missing}",
             hint="--explain prints the planner's choices without a device",
         )
@@ -170,5 +170,5 @@ def parse_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
         name, equals, values = text.partition("=")
         if not equals or not name.isidentifier() or not values:
             raise UsageError(f"--try {text!r} is not of the form NAME=VALUE,VALUE")
-        choices[name] = [parse_value(value) for value in values.split(",")]
+        choices[name] = [parse_value(value, name) for value in values.split(",")]
     return choices

@@ -215,8 +215,8 @@ def parse_argument(text: str) -> Any:
     return parse_value(text)
 
 
-def parse_value(text: str) -> Any:
-    """A number, a bool, a string or a tuple of them as Python writes it; also ``tw.f32``."""
+def parse_value(text: str, constexpr: str | None = None) -> Any:
+    """A number, a bool, a string or a tuple of them as Python writes it; also ``tw.f32``. `constexpr`: whose it is."""
     lowered = {"true": True, "false": False}.get(text.lower())
     if lowered is not None:
         return lowered
@@ -229,8 +229,12 @@ def parse_value(text: str) -> Any:
         try:
             return float(text)
         except ValueError:
+            if constexpr is None:
+                what = f"argument {text!r} is neither an array like f32[64,128] nor a number"
+                raise UsageError(what) from None
             raise UsageError(
-                f"argument {text!r} is neither an array like f32[64,128] nor a number"
+                f"{constexpr}={text} is neither a number nor a dtype",
+                hint=f"a string has quotes: {constexpr}='\"{text}\"'",
             ) from None
 
 
@@ -241,7 +245,7 @@ def parse_constexprs(settings: Sequence[str], kernel: Any = None) -> dict[str, A
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"{setting!r} is not of the form NAME=VALUE")
-        found[name] = parse_value(value)
+        found[name] = parse_value(value, name)
     if kernel is not None:
         known_constexprs(found, kernel)
     return found

@@ -22,7 +22,7 @@ from tilewright.runtime.search import bar, text_of
 from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
-from tilewright.tools.exits import DONE, UsageError, add_options, count
+from tilewright.tools.exits import DONE, UsageError, add_options, count, seconds
 from tilewright.tools.searches import BUDGET, SearchRequest, check_runs
 from tilewright.tools.sources import parse_source
 
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
     )
-    parser.add_argument("--budget", type=float, metavar="S", help=f"seconds ({BUDGET:.0f})")
+    parser.add_argument("--budget", type=seconds, metavar="S", help=f"seconds ({BUDGET:.0f})")
     parser.add_argument("--seed", type=count, help="of the random data")
     rows = {
         "--grid TEXT": "of integers and constexprs: 'cdiv(2048, BM), 4'; default: what covers the arrays",
