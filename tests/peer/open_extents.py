@@ -64,7 +64,7 @@ def with_open_extents(lines: Sequence[str], draw: Random) -> tuple[list[str], st
             body.append(f"{value} = tensor.cast {value}_open : {types[value]} to {kind}")
         else:
             body.append(line)
-    names, kinds = (", ".join(each) for each in zip(*arguments, strict=True))
+    names, kinds = (", ".join(pair[i] for pair in arguments) for i in range(2))  # of none, too
     made, given = (", ".join(each) for each in zip(*results, strict=True))
     head = ", ".join(f"{name}: {kind}" for name, kind in arguments)
     inside = "\n  ".join([*body, f"return {made} : {given}"])

@@ -90,3 +90,20 @@ def test_what_all_calls_know_is_known():
         linalg_to_xetile(module)
         names = [op.name for op in module.walk()]
         assert names.count("xetile.load") == gathers and "xetile.tile_mma" in names
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_function_of_several_blocks(target: str, capfd: pytest.CaptureFixture[str]):
+    """As bufferization leaves what a condition chose."""
+    text, wanted = drawn_program(ONE)
+    start = "%c0 = arith.constant 0 : index\n"
+    branch = (
+        start
+        + "  %all = arith.cmpi sge, %c0, %c0 : index\n  cf.cond_br %all, ^some, ^none\n^some:\n"
+    )
+    head, function = text.split("func.func @f(")
+    function = function.replace(start, branch, 1).replace(
+        "  return", "  cf.br ^none\n^none:\n  return", 1
+    )
+    found, _ = run_on(f"{head}func.func @f({function}", target, capfd)
+    assert error(found[0], wanted[0]) < 1e-5

@@ -58,7 +58,7 @@ def _know(function: func.FuncOp, callers: Sequence[func.CallOp], place: int) -> 
     (kind,) = kinds
     before = argument.type
     argument = Rewriter.replace_value_with_new_type(argument, kind)
-    if (first := function.body.block.first_op) is not None:
+    if (first := function.body.blocks[0].first_op) is not None:
         cast = memref.CastOp.get(argument, before)
         cast.location = function.location
         argument.replace_all_uses_with(cast.dest)
