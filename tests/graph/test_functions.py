@@ -70,7 +70,7 @@ EXPRESSIONS: dict[str, Any] = {
 REFUSED: dict[str, tuple[Any, str]] = {
     "partition": (lambda x: np.partition(x, 3), "np.partition is not traced"),
     "sort": (lambda x: np.sort(x), "np.sort is not traced"),
-    "a diagonal": (lambda x: np.einsum("ii->i", x), "a letter for each dimension, once"),
+    "a diagonal": (lambda x: np.einsum("ii->i", x), "one letter, one extent"),
     "letters": (lambda x: np.einsum("ij,jk", x), "einsum 'ij,jk' of 1 arrays"),
     "norm of a matrix": (lambda x: np.linalg.norm(x, 1), "norm of order 1 of a matrix"),
     "places": (lambda x: np.take_along_axis(x, x, 1), "the places are integers"),

@@ -76,6 +76,25 @@ OPS = {
                               torch.full_like(x, 1.5, dtype=torch.int64), x.new_ones(2, dtype=torch.int32) + 1,
                               x.shape[0] + torch.arange(2, 9, 3), torch.zeros(3, dtype=torch.int64) + 2,
                               torch.full((x.shape[0],), True), x[0, :5] + torch.arange(0, 1, 0.2)), ONE),
+    "made of others by torch": (lambda x, y: (
+        torch.diff(x), x.clip(-1, 1), x.isclose(y), F.softmin(x, -1), F.hardshrink(x), x.quantile(0.3, dim=1),
+        torch.block_diag(x, y), F.triplet_margin_loss(x, y, x.roll(1, 0)),
+        x.index_fill(1, torch.tensor([1, 2]), 3.0)), *TWO),
+    "buckets": (lambda x: tuple(torch.bucketize(x, torch.tensor([-1, 0.0, 1]), right=r) for r in (True, False)), ONE),
+    "places in several dimensions": (lambda x, y: (
+        x.index_put((torch.tensor([1, -1]), torch.tensor([2, 3])), y[0, :2]), x.gather(1, (y[:2, :3] > 0).long()),
+        x.index_put((torch.tensor([1, 1]), torch.tensor([2, 2])), y[0, :2], True),
+        torch.ops.aten.index_put(x[None], [torch.tensor([0]), None, torch.tensor([3, 5])], y[:2, :6]),
+        F.fold(F.unfold(x[None, None], 4, stride=2), (6, 20), 4, stride=2)), *TWO),
+    "letters": (lambda a, b: (torch.einsum("...ij,...jk->...ik", a, b), torch.einsum("...ij,jk", a, b[0]),
+                              torch.einsum("bii->bi", a[:, :4, :4]), torch.einsum("iij,j->i", a[:, :3], a[0, 0])),
+                (3, 4, 5), (3, 5, 6)),
+    "transposed, in groups": (nn.ConvTranspose2d(6, 9, 3, 2, 1, 1, groups=3), (2, 6, 4, 5)),
+    "transposed volumes": (nn.ConvTranspose3d(2, 3, 2, 2), (1, 2, 3, 4, 3)),
+    "losses by weights": (lambda x, y, w: (F.cross_entropy(x, y.argmax(1), w), F.cross_entropy(x, y.softmax(1), w),
+                                           F.cross_entropy(x, y.argmax(1), w, ignore_index=3, label_smoothing=0.1),
+                                           F.binary_cross_entropy_with_logits(x, y.sigmoid(), w, pos_weight=w * w)),
+                          *TWO, (20,)),
     "in order": (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(-1), *x.kthvalue(2, 1), *x.median(1),
                             x.median(), *x.kthvalue(3, 0, keepdim=True)), (5, 8)),
     "the most": (lambda x, y: (x.max(), x.min(), *x.max(1), *x.min(0, keepdim=True), torch.max(x, y),
@@ -123,6 +142,7 @@ OPS = {
                                       F.avg_pool2d(x[:, :, :3, :5], 2, 2, 1, ceil_mode=True),
                                       F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
                                       F.adaptive_avg_pool2d(x, (3, 7)), F.adaptive_max_pool2d(x, (4, 3)),
+                                      F.adaptive_max_pool2d(x, (5, 7)),
                                       F.channel_shuffle(x.reshape(2, 6, 4, 12), 3)), IMAGE),
     "nothing at all": (lambda x, y: (torch.cat([x, y], 1) * 2, x * 3, x.sum(1)), (6, 0), (6, 20)),
     "made of weights": (nn.utils.parametrizations.weight_norm(nn.Linear(20, 7)), ONE),
@@ -210,6 +230,20 @@ def test_places_between_elements_are_found_in_32_bits(dtype):
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_is_summed_on_the_way_is_not_rounded(dtype):
+    torch.manual_seed(fresh_seed())
+    x, w = torch.randn(64, 32).to(dtype), torch.randn(32, 32).to(dtype)
+    module = Gives(lambda x, w: (x.cumsum(0), (x @ w).softmax(-1) @ x[:32] @ w))
+    graph, _ = G.from_torch(torch.export.export(module, (x, w)))
+    for got, want, own in zip(
+        graph.compile()(x, w), module(x.double(), w.double()), module(x, w), strict=True
+    ):
+        assert got.dtype == dtype
+        apart = [float((each.double() - want).norm() / want.norm()) for each in (got, own)]
+        assert apart[0] <= 1.5 * apart[1]
+
+
 def test_rows_are_added_at_indices():
     torch.manual_seed(fresh_seed())
     x, y, ids = torch.randn(7, 5), torch.randn(7, 12), torch.randint(0, 5, (12,))
@@ -263,7 +297,7 @@ def test_a_refusal_names_the_line_of_the_module():
     def forward(x):
         return torch.linalg.svd(x)[1] + torch.fft.fft(x).abs()
 
-    with pytest.raises(CompileError, match=r"aten\.fft_.*aten\.linalg_svd") as raised:
+    with pytest.raises(CompileError, match=r"fft_.*linalg_svd") as raised:
         G.from_torch(torch.export.export(Gives(forward), (torch.randn(3, 3),)))
     assert "return torch.linalg.svd(x)" in str(raised.value)
 

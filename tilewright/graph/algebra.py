@@ -219,6 +219,9 @@ class _Distribute:
         left, right = operation.loads
         if operation.op == "mul" and self.leaves(left, values, reduced):
             left, right = right, left
+        kinds = {self.graph.buffers[e.access.buffer].dtype for e in (operand, left)}
+        if len(kinds) > 1:  # a sum of a wide type: products take it rounded, with its factors
+            return operand
         if self.leaves(right, values, reduced):
             out.append(_Factor(operation.op, _moved(right, values)))
             return self.extract(_moved(left, values), reduced, out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, pi
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.graph.affine import affine
 from tilewright.graph.arrange import moveaxis
 from tilewright.graph.functions import einsum_of_two, from_end, indices, matmul
 from tilewright.graph.nodes import Access, Gather, Index
+from tilewright.graph.operations import computing
 from tilewright.graph.powers import power
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise, reduced, where, widened
@@ -123,16 +125,17 @@ def _place(x: Traced, axis: Any, keepdims: bool, best: str) -> Traced:
 
 
 def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
-    """Sums (or products) of the elements up to each one: a scan."""
+    """Sums (or products) of the elements up to each one: a scan, which holds narrow floats as f32."""
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
-    rows = moveaxis(widened(x), axis, 0)
+    dtype = widened(x).dtype
+    rows = moveaxis(x.astype(computing(dtype)), axis, 0)
     first = np.full_like(rows, 0 if kind == "add" else 1, shape=rows.shape[1:])
 
     def step(total: Traced, row: Traced) -> tuple[Traced, Traced]:
         total = elementwise(kind, total, row)
         return total, total
 
-    return moveaxis(scan(step, first, rows)[1], 0, axis)
+    return moveaxis(scan(step, first, rows)[1], 0, axis).astype(dtype)
 
 
 def norm(x: Traced, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Traced:
@@ -196,6 +199,9 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     """``np.einsum``: products of elements, summed over the letters that the result lacks; two operands at a time."""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     words = left.split(",")
+    if "..." in left and len(words) == len(operands):
+        words, right = _spelled(words, right if arrow else None, [x.ndim for x in operands])
+        left, arrow = ",".join(words), "->"
     if len(words) != len(operands) or not left.replace(",", "").isalpha():
         raise CompileError(
             f"einsum {subscripts!r} of {len(operands)} arrays",
@@ -205,6 +211,10 @@ def einsum(subscripts: str, *operands: Any) -> Any:
         letters = left.replace(",", "")
         right = "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
     arrays = list(operands)
+    for i, word in enumerate(words):
+        if len(set(word)) < len(word) == arrays[i].ndim:
+            words[i] = "".join(dict.fromkeys(word))
+            arrays[i] = _diagonal(arrays[i], word)
     while len(arrays) > 2:
         later = "".join((right, *words[2:]))
         kept = "".join(dict.fromkeys(c for c in words[0] + words[1] if c in later))
@@ -222,6 +232,30 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     x = reduced("add", x, axes) if axes else x
     rest = [c for c in word if c in right]
     return x.transpose([rest.index(c) for c in right]) if right else x
+
+
+def _spelled(words: list[str], right: str | None, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Words with letters instead of an ellipsis; without a result, its letters and those that come once."""
+    free = [c for c in ascii_letters if c not in "".join((*words, right or ""))]
+    rest = [rank - len(w) + 3 for w, rank in zip(words, ranks, strict=True) if "..." in w]
+    letters = "".join(free[: max(rest)])
+    seen = "".join(words).replace(".", "")
+    once = "".join(c for c in sorted(set(seen)) if seen.count(c) == 1)
+    made = [
+        w.replace("...", letters[len(letters) - (rank - len(w) + 3) :])
+        for w, rank in zip(words, ranks, strict=True)
+    ]
+    return made, letters + once if right is None else right.replace("...", letters)
+
+
+def _diagonal(x: Traced, word: str) -> Traced:
+    """Where dimensions of one letter have the same place: a dimension for each letter, as they come."""
+    letters = "".join(dict.fromkeys(word))
+    sizes = {c: {e for c2, e in zip(word, x.extents, strict=True) if c2 == c} for c in letters}
+    if any(len(each) > 1 for each in sizes.values()):
+        raise CompileError(f"einsum of {word!r} for {x}", rule="one letter, one extent")
+    values = {f"#{i}": affine(f"#{letters.index(c)}") for i, c in enumerate(word)}
+    return x.viewed(tuple(next(iter(sizes[c])) for c in letters), values)
 
 
 def dot(a: Any, b: Any) -> Any:

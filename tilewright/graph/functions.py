@@ -178,12 +178,17 @@ def _index_many(x: Traced, keys: Sequence[Any]) -> Traced:
     rest = [d for d in range(x.ndim) if d not in at]
     x = x.transpose([*rest[:first], *at, *rest[first:]])
     sizes = x.extents[first : first + len(at)]
-    place: Any = None
-    for k, extent in zip(ids, sizes, strict=True):
-        k = from_end(k, extent)
-        place = k if place is None else place * extent + k
+    place = flat_place(ids, sizes)
     x = x.reshape([*x.extents[:first], -1, *x.extents[first + len(at) :]])
     return index(x, (*[slice(None)] * first, place), negative=False)
+
+
+def flat_place(ids: Sequence[Traced], sizes: Sequence[Any]) -> Traced:
+    """Indices in dimensions of these sizes as those in one; they broadcast, and negative ones count from the end."""
+    place, *rest = (from_end(k, extent) for k, extent in zip(ids, sizes, strict=True))
+    for k, extent in zip(rest, sizes[1:], strict=True):
+        place = place * extent + k
+    return place
 
 
 def from_end(ids: Traced, extent: Any) -> Traced:

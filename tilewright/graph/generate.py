@@ -420,7 +420,7 @@ class _Generator:
         return flat, " & ".join(masks) or "True"
 
     def indices(self, op: Operation, access: Access, axis: int) -> tuple[str, list[str]]:
-        """The tile of indices of a gather, and which of them exist."""
+        """The tile of indices of a gather, and which of them exist; `axis`: where they lie if they have one."""
         buffer = self.graph.buffers[access.buffer]
         if buffer.level != GLOBAL:
             is_store = access in op.store.access.accesses()
@@ -428,10 +428,11 @@ class _Generator:
         view = self.view(op, access, False)
         name = self.views[view]
         offsets, sizes, masks = list[str](), list[str](), list[str]()
+        matrix = sum(isinstance(e, Slice) for e in access.entries) == 2
         for place, dimension in enumerate(view.order):
             entry = access.entries[dimension] if dimension is not None else None
             if isinstance(entry, Slice):
-                size = self.step(entry)
+                size, axis = self.step(entry), len(sizes) if matrix else axis
                 offsets.append(self.offset(entry.start))
                 sizes.append(size)
                 rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.diagnostics import CompileError
-from tilewright.graph import arrange
+from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Combine, Traced, reduced, where
+from tilewright.graph.traced import Combine, Traced, elementwise, reduced, where
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -73,8 +73,6 @@ def transposed_convolution(
             x[None], weight, bias, stride, padding, more, groups, dilation
         )[0]
     count = x.ndim - 2
-    if groups > 1:
-        raise CompileError("a transposed convolution in groups")
     each = (_each(v, count) for v in (stride, padding, more, dilation))
     for axis, (step, cut, longer, apart) in enumerate(zip(*each, strict=True), 2):
         wide = apart * (int(weight.shape[axis]) - 1) - cut
@@ -87,8 +85,12 @@ def transposed_convolution(
             x = y.reshape([*x.extents[:axis], extent * step, *x.extents[axis + 1 :]])
             x = x[(*[slice(None)] * axis, slice(0, extent * step - (step - 1)))]
         x = arrange.pad(x, [(wide, wide + longer) if i == axis else (0, 0) for i in range(x.ndim)])
-    turned = arrange.flip(weight.swapaxes(0, 1), tuple(range(2, x.ndim)))
-    return convolution(x, turned, bias, 1, 0, dilation)
+    parts = weight.reshape([groups, -1, *weight.extents[1:]]).swapaxes(1, 2)
+    turned = arrange.flip(
+        parts.reshape([-1, *parts.extents[2:]]) if groups > 1 else parts[0],
+        tuple(range(2, x.ndim)),
+    )
+    return convolution(x, turned, bias, 1, 0, dilation, groups)
 
 
 def largest(
@@ -157,7 +159,17 @@ def adaptive_largest(x: Traced, size: Any) -> tuple[Traced, None]:
     """The largest element of as many equal parts of the last dimensions; not where it is."""
     extents, wanted, window = parts(x, size)
     if window is None:
-        raise CompileError(f"the largest of {wanted} parts of {extents}, which are not equal")
+        if not all(isinstance(e, int) for e in extents):
+            raise CompileError(
+                f"the largest of {wanted} parts of {extents}: the extents are numbers"
+            )
+        for axis, (old, new) in enumerate(zip(extents, wanted, strict=True), x.ndim - len(wanted)):
+            most = max(-(-(i + 1) * old // new) - i * old // new for i in range(new))
+            to, own = (composed.counted(x, [new, most], n) for n in (0, 1))
+            end = (elementwise("floor_divide", (to + 1) * old + new - 1, new)) - 1
+            at = elementwise("min", elementwise("floor_divide", to * old, new) + own, end)
+            x = f.take(x, at, axis).max(axis + 1)
+        return x, None
     if all(n == 1 for n in wanted):
         return x.max(tuple(range(-len(wanted), 0)), True), None
     return largest(x, window), None
@@ -337,19 +349,20 @@ def picked_loss(
     smoothing: float = 0.0,
 ) -> Traced:
     """Less the logarithm of the probability of each target, a class or probabilities of all: [batch, classes, ...]."""
-    if weight is not None:
-        raise CompileError("a loss with weights for classes")
+    own = None if weight is None else channels(logs, weight)
     if smoothing and target.dtype.is_float:
         target = target * (1.0 - smoothing) + smoothing / logs.shape[1]
     if target.dtype.is_float:
-        value = -(logs * target).sum(1)
+        value = -(f.scaled(logs, own, None) * target).sum(1)
         return loss(value, reduction)
     seen = f.indices(logs, 1) == target[:, None]
+    logs = f.scaled(logs, own, None)
     value = -where(seen, logs, 0.0).sum(1)
     if smoothing:
         value = value * (1.0 - smoothing) - logs.sum(1) / logs.extents[1] * smoothing
     value = where(target == ignored, 0.0, value)
     if reduction == 0:
         return value
-    count = where(target == ignored, 0.0, 1.0).sum()
+    each = 1.0 if own is None else where(seen, own, 0.0).sum(1)
+    count = where(target == ignored, 0.0, each).sum()
     return value.sum() if reduction == 2 else value.sum() / count

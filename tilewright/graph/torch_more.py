@@ -235,7 +235,15 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "diagonal": _diagonal, "trace": lambda x: _diagonal(x).sum(), "kron": _kron, "tile": arrange.tile,
     "take_along_dim": lambda x, ids, dim: composed.along(x, ids, dim), "unfold": _unfolded, "im2col": _columns,
     "pixel_unshuffle": _unshuffled,
-    "conv_transpose1d": layers.transposed_convolution, "conv_transpose2d": layers.transposed_convolution,
+    **dict.fromkeys([f"conv_transpose{n}d" for n in (1, 2, 3)], layers.transposed_convolution),
+    "convolution": lambda x, w, bias, stride, padding, dilation, turned, more, groups: (
+        layers.transposed_convolution(x, w, bias, stride, padding, more, groups, dilation) if turned
+        else layers.convolution(x, w, bias, stride, padding, dilation, groups)),
+    **dict.fromkeys(("__lshift__", "bitwise_left_shift"), lambda x, n: elementwise("left_shift", x, n)),
+    **dict.fromkeys(("__rshift__", "bitwise_right_shift"), lambda x, n: elementwise("right_shift", x, n)),
+    "tensor_split": lambda x, parts, dim=0: arrange.split(x, parts, dim, even=False), "log10": lambda x: np.log10(x),
+    **{name: (lambda x, parts, dim=dim: arrange.split(x, parts, min(dim, x.ndim - 1)))
+       for dim, name in enumerate(("vsplit", "hsplit", "dsplit"))},
     "avg_pool3d": layers.mean, "max_pool3d": layers.largest, "instance_norm": layers.instance_norm,
     "lstm_cell": layers.lstm_cell, "gru_cell": layers.gru_cell, "rnn_tanh_cell": layers.rnn_cell,
     "argmin": lambda x, dim=None, keep=False: np.argmin(x, dim, keepdims=keep),

@@ -172,6 +172,16 @@ def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Trace
     return layers.loss(where(d < float(beta), d * d * (0.5 / beta), d - 0.5 * beta), way)
 
 
+def _logistic_loss(
+    x: Traced, y: Traced, weight: Any = None, positive: Any = None, way: int = 1
+) -> Traced:
+    y = alike(y, x)[0]
+    each = _softplus(x) - x * y
+    if positive is not None:
+        each = (1.0 - y) * x + ((positive - 1.0) * y + 1.0) * _softplus(-x)
+    return layers.loss(f.scaled(each, weight, None), way)
+
+
 def _indexed(x: Traced, keys: Any) -> Traced:
     return x[tuple(slice(None) if k is None else k for k in keys)]
 
@@ -240,10 +250,6 @@ def _squeezed(x: Traced, dim: Any) -> Traced:
     return x.reshape(kept)
 
 
-def _transposed(x: Traced, a: int, b: int) -> Traced:
-    return x.swapaxes(a, b)
-
-
 def _flattened(x: Traced, start: int = 0, end: int = -1) -> Traced:
     start, end = start % x.ndim, end % x.ndim
     return x.reshape([*x.extents[:start], -1, *x.extents[end + 1 :]])
@@ -289,7 +295,8 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "scaled_dot_product_attention": layers.attention,
     "view": lambda x, shape: x.reshape(shape), "reshape": lambda x, shape: x.reshape(shape),
     "_unsafe_view": lambda x, shape: x.reshape(shape), "flatten": _flattened, "squeeze": _squeezed,
-    "permute": lambda x, order: x.transpose(order), "transpose": _transposed,
+    "permute": lambda x, order: x.transpose(order),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), lambda x, a, b: x.swapaxes(a, b)),
     "t": lambda x: x.T, "mT": lambda x: x.swapaxes(-1, -2), "numpy_T": lambda x: x.T, "expand": _expanded,
     "slice": _sliced, "select": _selected, "split": _parts, "split_with_sizes": _parts, "chunk": _chunks,
     "getitem": operator.getitem, "unsqueeze": _unsqueezed,
@@ -300,7 +307,8 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "repeat_interleave": arrange.repeat, "narrow": lambda x, dim, at, n: _sliced(x, dim, at, at + n),
     "embedding": _embedding, "index_select": lambda x, dim, ids: f.take(x, ids, dim),
     **dict.fromkeys(("to", "_to_copy", "type_as", "contiguous", "clone", "alias", "detach"), lambda x, *_, **__: x),
-    "dropout": lambda x, p, train: x if not train else _refuse("dropout in training", "module.eval()"),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+                    lambda x, p, train: x if not train else _refuse("dropout in training", "module.eval()")),
     "sym_size": lambda x, dim: x.extents[dim], "copy": lambda x, y, *_: _expanded(y, x.extents),
     "log1p": composed.log1p, "expm1": composed.expm1, "softplus": _softplus, "elu": _elu, "glu": _glu,
     "logsumexp": lambda x, dim, keep=False: x.max(axes_of(dim), keep) + np.log(
@@ -319,7 +327,6 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "any": lambda x, dim=None, keep=False: np.any(x, dim, keepdims=keep),
     "all": lambda x, dim=None, keep=False: np.all(x, dim, keepdims=keep),
     "linalg_vector_norm": _vector_norm, "norm": _vector_norm,
-    "gather": lambda x, dim, ids, **_: composed.along(x, ids, dim),
     "baddbmm": _addmm, "addmv": _addmm, "mv": f.matmul, "dot": f.matmul, "outer": lambda a, b: a[:, None] * b[None],
     "rsub": lambda x, y: elementwise("sub", y, x), "remainder": _binary("mod"), "trunc": lambda x: np.trunc(x),
     "expand_as": lambda x, like: _expanded(x, like.extents), "view_as": lambda x, like: x.reshape(like.extents),
@@ -335,8 +342,7 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "huber_loss": lambda x, y, way=1, delta=1.0: _smooth_loss(x, y, way, delta) * float(delta),
     "cross_entropy_loss": lambda x, y, *args: layers.picked_loss(_log_softmax(x, 1), y, *args),
     "nll_loss": layers.picked_loss, "nll_loss_nd": layers.picked_loss,
-    "binary_cross_entropy_with_logits": lambda x, y, weight=None, positive=None, way=1: layers.loss(
-        _softplus(x) - x * y if weight is positive is None else _refuse("a loss with weights"), way),
+    "binary_cross_entropy_with_logits": _logistic_loss,
     "selu": lambda x: _elu(x, 1.6732632423543772, 1.0507009873554805),
     "celu": lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha), "log_sigmoid": lambda x: -_softplus(-x),
     "prelu": lambda x, w: where(x > 0.0, x, x * (layers.channels(x, w) if x.ndim > 1 else w)),

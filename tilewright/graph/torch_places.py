@@ -116,16 +116,22 @@ def _index_copy(x: Traced, dim: int, ids: Traced, y: Traced) -> Traced:
 
 def _index_put(x: Traced, keys: Sequence[Any], y: Traced, accumulate: bool = False) -> Traced:
     named = [i for i, k in enumerate(keys) if k is not None]
-    dim, ids = named[0], keys[named[0]]
+    each = [keys[i] for i in named]
+    ids = each[0]
     if ids.dtype.is_bool and y.ndim == 0 and len(keys) == 1 and not accumulate:
         return where(ids.reshape([*ids.extents, *[1] * (x.ndim - ids.ndim)]), y, x)
-    if len(named) > 1 or not ids.dtype.is_integer:
-        raise CompileError("elements by several arrays of indices, or by a mask, are written")
-    wanted = [*x.extents[:dim], *ids.extents, *x.extents[dim + 1 :]]
-    y = arrange.broadcast_to(y, wanted)
-    y = y.reshape([*x.extents[:dim], -1, *x.extents[dim + 1 :]])
-    ids = f.from_end(ids.reshape(-1), x.extents[dim])
-    return index_add(x, dim, ids, y) if accumulate else _index_copy(x, dim, ids, y)
+    if not all(k.dtype.is_integer for k in each):
+        raise CompileError("elements by a mask are written", hint="torch.where(mask, new, old)")
+    first = named[0] if named[-1] - named[0] < len(named) else 0
+    rest = [d for d in range(x.ndim) if d not in named]
+    order = [*rest[:first], *named, *rest[first:]]
+    moved = x.transpose(order)
+    before, after = moved.extents[:first], moved.extents[first + len(named) :]
+    place = f.flat_place(each, moved.extents[first : first + len(named)])
+    y = arrange.broadcast_to(y, [*before, *place.extents, *after]).reshape([*before, -1, *after])
+    write = index_add if accumulate else _index_copy
+    made = write(moved.reshape([*before, -1, *after]), first, place.reshape(-1), y)
+    return made.reshape(moved.extents).transpose([order.index(d) for d in range(x.ndim)])
 
 
 def _rows(x: Traced, dim: int, ids: Traced, y: Any) -> tuple[Any, ...]:
@@ -341,6 +347,28 @@ def _grid_sample(x: Traced, grid: Traced, mode: int, padding: int, corners: bool
     return total
 
 
+def _buckets(x: Traced, bounds: Traced, right: bool = False) -> Traced:
+    """How many of the bounds, in order along the last dimension, are less than each element, or at most (`right`)."""
+    size = bounds.extents[-1].number
+    if size is None or size > MOST_RANKED:
+        raise CompileError(
+            f"places among {bounds.extents[-1]}, each of which is compared with each",
+            rule=f"{MOST_RANKED} bounds at most",
+        )
+    if bounds.ndim > 1:
+        bounds = bounds[..., None, :]
+    return elementwise("le" if right else "lt", bounds, x[..., None]).sum(-1)
+
+
+def _gathered(x: Traced, dim: int, ids: Traced, **_: Any) -> Traced:
+    """`ids` may be shorter than x along the other dimensions."""
+    kept = (
+        e if d == dim % x.ndim else i
+        for d, (e, i) in enumerate(zip(x.extents, ids.extents, strict=True))
+    )
+    return composed.along(x[tuple(slice(0, e) for e in kept)], ids, dim)
+
+
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "topk": largest, "sort": _sorted, "argsort": lambda x, *a, **k: _sorted(x, *a, **k)[1], "kthvalue": _smallest,
     "median": _median, "max": _extreme("max"), "min": _extreme("min"),
@@ -348,7 +376,9 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "slice_scatter": _put_slice,
     "select_scatter": lambda x, y, dim, at: _put_slice(
         x, y[(*[slice(None)] * (dim % x.ndim), None)], dim, at % x.shape[dim], at % x.shape[dim] + 1),
-    "embedding_bag": _bags,
+    "embedding_bag": _bags, "gather": _gathered,
+    "bucketize": lambda x, bounds, *, right=False, **_: _buckets(x, bounds, right),
+    "searchsorted": lambda bounds, x, *, right=False, side=None, **_: _buckets(x, bounds, right or side == "right"),
     **dict.fromkeys(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), _linear),
     "upsample_bicubic2d": _cubic, "upsample_nearest1d": nearest, "upsample_nearest2d": nearest,
     "upsample_nearest3d": nearest, "grid_sampler": _grid_sample, "grid_sampler_2d": _grid_sample,

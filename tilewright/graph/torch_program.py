@@ -35,8 +35,7 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
             f"from_torch takes an exported program, not {type(program).__name__}",
             hint="torch.export.export(module, example_inputs)",
         )
-    if any(_writes(n) and _op(n) not in OPS for n in program.graph.nodes):
-        program = program.run_decompositions({})
+    program = _made_of_others(program)
     nodes = list(program.graph.nodes)
     tensors = {**dict(program.state_dict), **dict(program.constants)}
     given = dict(program.graph_signature.inputs_to_parameters)
@@ -120,6 +119,28 @@ def _name(node: Any) -> str:
     return str(node.target) if hasattr(node.target, "overloadpacket") else _op(node)
 
 
+def _made_of_others(program: Any) -> Any:
+    """The program with arrays instead of what is written in place, and with what torch makes them of (its core ops, and
+    composite ones) instead of ops that a graph lacks."""
+    for _ in range(_ROUNDS):
+        nodes = [n for n in program.graph.nodes if n.op == "call_function" and _op(n) not in OPS]
+        lacking = {n.target for n in nodes if hasattr(n.target, "overloadpacket")}
+        if not lacking:
+            break
+        from torch.export import default_decompositions  # pyright: ignore
+
+        known = default_decompositions()
+        rules = {op: known[op] for op in lacking if op in known}
+        if not rules and not any(map(_writes, nodes)):
+            break
+        program = program.run_decompositions(rules)
+    return program
+
+
+_ROUNDS = 4
+"""How often ops are replaced by others, which may be replaced in turn."""
+
+
 def _writes(node: Any) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
@@ -145,13 +166,18 @@ def _called(node: Any, args: Any, keywords: Any, like: Traced) -> Any:
             f"{_name(node)}: {error.message}",
             location=_location(node),
             rule=error.rule,
-            hint=error.hint,
+            hint=error.hint or _APART,
         ) from error
     except (TypeError, ValueError, IndexError, ArithmeticError) as error:
         given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in keywords.items())])
         raise CompileError(
-            f"{_name(node)} with these arguments is not traced: {given}", location=_location(node)
+            f"{_name(node)} with these arguments is not traced: {given}",
+            location=_location(node),
+            hint=_APART,
         ) from error
+
+
+_APART = "export what comes before it and what comes after it, and let torch do it between them"
 
 
 def _as_torch_says(made: Any, wanted: Any) -> Any:
