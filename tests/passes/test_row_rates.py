@@ -21,6 +21,13 @@ def column_sums(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
     tw.store_tile(s, tw.init_tile(Y, [0, n], (1, BN)))
 
 
+@tw.kernel
+def doubled(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    tw.store_tile(x * 2, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
 def test_what_is_loaded_stays_near_the_core_as_what_is_computed_does():
     request = Request(column_sums, *arrays((1310, 2007), (1, 2007)))
     rates = get_target("cpu").rates(CompileOptions("cpu", num_threads=1))
@@ -63,6 +70,17 @@ def test_rows_that_are_summed_are_gone_through():
 
     assert values(1024) == pytest.approx(8 * values(128)), "beyond the array as inside of it"
     assert values(128) >= 64 * 128 * 4 / GENERIC.elementwise_bytes
+
+
+def test_rows_that_are_only_stored_end_with_their_array():
+    """So the last tile may be longer than what is left of a row, as little as shorter rows gain by that."""
+    request = Request(doubled, *arrays((64, 96), (64, 96)))
+
+    def values(n):
+        program = Program.of(request.build({"BM": 64, "BN": n}), replace(GENERIC, row_seconds=1.0))
+        return costed({}, program, request.arguments).causes["values"]
+
+    assert values(96) < values(128) < values(1024) < 4 * values(96)
 
 
 def test_parts_of_many_rows_come_late():

@@ -34,6 +34,10 @@ PLACES = (0.11, 0.37, 0.63, 0.89)
 """Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken.
 Not where halves of arrays end: blocks end there too, and elsewhere the last one is used in part."""
 
+BEYOND = 1 / 8
+"""Of what values beyond the end of what is stored would take: they are not computed, but tiles that end there are cut
+for shorter rows."""
+
 _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
 
@@ -87,6 +91,13 @@ class Program:
         ]
         self.works: dict[Block, Work] = {}
         """Of a block's ops but for those with regions."""
+        combines = (xetile.ReductionOp, xetile.TileMmaOp)
+        self.ends = bool(self.rates.row_seconds) and not any(
+            isinstance(each.op, combines)
+            for parts in structure.blocks.values()
+            for each in parts.values
+        )
+        """Values are computed row by row for what is stored of them alone, and so no further than to its end."""
         self.moved: dict[Block, list[tuple[xetile.InitTileOp, int, bool]]] = {}
         """Tiles that a block loads and stores, with their bytes; is it a load?"""
         for block, parts in structure.blocks.items():
@@ -251,6 +262,10 @@ class _Estimate:
         turns = list(self.turns(program.structure.kernel.body.block))
         for block, times in turns:
             work.add(program.works[block], times)
+            stored = [self.inside(tile) for tile, _, loads in program.moved[block] if not loads]
+            if stored and program.ends:
+                left = (1 - BEYOND) * (1 - max(stored)) * program.works[block].near_bytes
+                work.near_bytes -= times * left
             for tile, size, _ in program.moved[block]:
                 work.memory_bytes += times * self.moved(tile, size)
                 work.rows += times * self.rows(tile)

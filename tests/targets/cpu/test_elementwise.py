@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.targets.cpu.test_structure import levels_here
 
 SHAPES = [(1, 1), (1, 65), (37, 1), (16, 64), (33, 130)]
@@ -244,6 +245,31 @@ def test_rows_that_begin_outside_of_their_array(
         want[:, : cols - 1] += x[:, 1:]
         np.testing.assert_array_equal(y.astype(np.float32), want[:, :cols].astype(kind))
         np.testing.assert_array_equal(top, want.reshape(6, tiles, 128).max(2))
+
+
+def test_rows_end_with_their_array(rng: np.random.Generator) -> None:
+    """Tiles wider than what is stored take no turns for the rest; rows of two vectors have masks at their ends only."""
+
+    @tw.kernel
+    def doubled(X, Y, BN: tw.constexpr):
+        m = tw.program_id(0) * 4
+        tw.store_tile(
+            tw.load_tile(tw.init_tile(X, [m, 0], (4, BN))) * 2, tw.init_tile(Y, [m, 0], (4, BN))
+        )
+
+    x = rng.standard_normal((9, 70)).astype(np.float32)
+    for columns in (70, 65, 3):
+        y = poison(9, columns)
+        doubled.options(target="cpu")[3](x, y, BN=1024)
+        assert np.array_equal(y, x[:, :columns] * 2)
+    body = doubled.compile(x, x.copy(), BN=1024, target="cpu").ir["mach"]
+    assert not re.search(r"scf.for %\w+ = %\w+ to %c1024", body)
+    level = levels_here()[-1]
+    lanes = 8 if level == "avx2" else 16
+    short = (
+        doubled.options(machine=level).compile(x, x.copy(), BN=2 * lanes, target="cpu").ir["mach"]
+    )
+    assert re.search(r"mach.store %\w+, %\w+ : vector", short)
 
 
 def test_only_vectors_at_the_edges_of_rows_have_masks() -> None:

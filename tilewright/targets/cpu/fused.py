@@ -197,17 +197,18 @@ class FusedEmitter(FusedPlanner):
 
     def last_row(self, plan: FusedPlan) -> Idx:
         """Rows from there on leave no trace: a fused group that only stores runs to the end of the matrices."""
-        b = self.b
         if any(buffer is not None for buffer in self.destinations):
             return plan.rows
+        return self.last([root for root in plan.roots if root.kind == "store"], 0, plan.rows)
+
+    def last(self, roots: Sequence[Root], axis: int, extent: Idx) -> Idx:
+        """Of so many rows or columns, those from there on leave no trace of what the roots store."""
         end: Idx = 0
-        for root in plan.roots:
-            if root.kind == "store":
-                assert root.op is not None
-                tile = self.e.values.tile(root.op.operands[1])
-                if not isinstance(tile, Tile):
-                    return plan.rows
-                end = b.max(end, b.min(plan.rows, tile.limit(b, 0)))
+        for root in roots:
+            tile = self.e.values.tile(root.op.operands[1]) if root.kind == "store" else None  # pyright: ignore
+            if not isinstance(tile, Tile):
+                return extent
+            end = self.b.max(end, self.b.min(extent, tile.limit(self.b, axis)))
         return end
 
     def column(self, root: Root, first: Idx, step: int) -> None:
@@ -324,9 +325,9 @@ class FusedEmitter(FusedPlanner):
         cut = width % lanes != 0 or start != 0
         done: tuple[Idx, Idx] = start, 0
         moved = any(self.moved_about(roots, width))
-        split = width > 2 * lanes or (
-            width >= sweep.step and (moved or any(self.gathered(roots, row, width)))
-        )
+        looped = moved or not isinstance(start, int)  # so that masks would be made for each vector
+        looped = looped or any(self.gathered(roots, row, width))
+        split = width > 2 * lanes or (width >= sweep.step and looped)
         there = None
         if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step
@@ -366,7 +367,8 @@ class FusedEmitter(FusedPlanner):
         column on so many are left out; `there`: no row is outside of what is read."""
         b = self.b
         carry = [v for acc in sweep.accumulators for v in acc.values]
-        left = end if done is None else b.minus(end, done[1])
+        last = self.last(sweep.roots, 1, end)
+        left = last if done is None else b.minus(last, done[1])
         with b.loop(start, left, sweep.lanes, carry) as loop, self.e.scope():
             carried = list(loop.carried)
             for acc in sweep.accumulators:
@@ -391,11 +393,8 @@ class FusedEmitter(FusedPlanner):
 
     def made(self, root: Root) -> SSAValue:
         """The value that a root's buffer holds."""
-        return (
-            root.op.results[0]
-            if root.op is not None and root.kind == "reduce"
-            else self.e.values.real(root.value)
-        )
+        reduced = root.op is not None and root.kind == "reduce"
+        return root.op.results[0] if reduced else self.e.values.real(root.value)  # pyright: ignore
 
     def ahead_of(self, roots: list[Root], level: int, step: int) -> Ahead:
         """What to prefetch while a level runs: (tile, rows ahead, will be written).
