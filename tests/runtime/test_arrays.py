@@ -165,7 +165,27 @@ def test_torch_refusals():
         describe(torch.zeros(3, dtype=torch.complex64))
     with pytest.raises(LaunchError, match="resolve_neg"):
         describe(torch.zeros(3, dtype=torch.complex64).conj().imag)
+    with pytest.raises(LaunchError, match="to_padded_tensor"):
+        describe(torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]))
     assert describe(torch.empty((3, 4), device="meta")).device == "spec"
+
+
+def test_tensors_without_memory():
+    """Also of a kind that was described before: code that followed the address 0 would crash."""
+    torch = pytest.importorskip("torch")
+    freed, empty = torch.ones(40), torch.ones(0, 40)
+    assert likeness(freed) is not None and describe(empty).pointer == 0
+    freed.untyped_storage().resize_(0)
+    assert likeness(freed) is None
+    with pytest.raises(LaunchError, match="weights is a tensor without memory"):
+        describe(freed, "weights")
+
+    def mapped(x: Any) -> Any:
+        with pytest.raises(LaunchError, match="without memory"):
+            describe(x)
+        return x
+
+    assert torch.vmap(mapped)(torch.ones(3, 4)).shape == (3, 4)
 
 
 def test_dlpack_shares_memory():

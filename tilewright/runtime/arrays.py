@@ -162,9 +162,13 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
         if dtype is None:
             raise LaunchError(f"{name} has an unsupported element type: {tensor.dtype}")
         _torch_cache[tensor.dtype] = dtype
-    if str(tensor.layout) != "torch.strided":
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else tensor.layout
         raise LaunchError(
-            f"{name} is a tensor of layout {tensor.layout}", hint="x.to_dense() has strides"
+            f"{name} is a tensor of layout {layout}",
+            hint="x.to_padded_tensor(0) has strides"
+            if tensor.is_nested
+            else "x.to_dense() has strides",
         )
     if tensor.is_neg():
         raise LaunchError(
@@ -178,7 +182,20 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
     if device.type == "meta":
         return ArrayArg(0, shape, strides, dtype, NOWHERE, False, tensor)
     place = HOST if device.type == HOST else f"{device.type}:{device.index or 0}"
-    return ArrayArg(tensor.data_ptr(), shape, strides, dtype, place, False, tensor)
+    pointer = _address(tensor)
+    if not pointer and 0 not in shape:
+        raise LaunchError(
+            f"{name} is a tensor without memory",
+            hint="its storage was freed, or it stands for others (torch.func, fake tensors): launch on those",
+        )
+    return ArrayArg(pointer, shape, strides, dtype, place, False, tensor)
+
+
+def _address(tensor: Any) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # there is no storage
+        return 0
 
 
 def torch_type(dtype: DType) -> Any:
@@ -320,9 +337,11 @@ def likeness(obj: Any) -> tuple[Any, int] | None:
     torch = sys.modules.get("torch")
     if torch is None or (kind is not torch.Tensor and kind is not torch.nn.Parameter):
         return None
-    if obj.layout is not torch.strided or obj.is_neg():
+    if obj.layout is not torch.strided or obj.is_nested or obj.is_neg():
         return None
-    pointer = obj.data_ptr()
+    pointer = _address(obj)
+    if not pointer:
+        return None
     cut = obj.requires_grad and torch.is_grad_enabled()
     return (obj.dtype, obj.shape, obj.stride(), pointer & 63, obj.device, cut), pointer
 
