@@ -231,12 +231,28 @@ def unsupported(
 def did_you_mean(name: str, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str | None:
     """A hint: the known names that one is most like, one of other case before others; None where less than `cutoff` of
     it is like any."""
-    import difflib  # late: only who errs waits for it
-
     names = list(known)
     same = [each for each in names if each.lower() == name.lower()][:1]
-    near = same or difflib.get_close_matches(name, names, most, cutoff)
+    near = same or nearest(name, names, most, cutoff)
     return f"did you mean {' or '.join(near)}?" if near else None
+
+
+def runs(numbers: Iterable[int]) -> list[str]:
+    """Ascending numbers for a reader: those that follow each other as `first to last`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [f"{a}" if a == b else f"{a} to {b}" for a, b in found]
+
+
+def nearest(name: str, known: Iterable[str], most: int, cutoff: float) -> list[str]:
+    """The known names that one is most like, at least as much as `cutoff` says (0 to 1)."""
+    import difflib  # late: only who errs waits for it
+
+    return difflib.get_close_matches(name, list(known), most, cutoff)
 
 
 def _is_location(place: Any) -> bool:

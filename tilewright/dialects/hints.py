@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
-from tilewright.diagnostics import did_you_mean
+from tilewright.diagnostics import did_you_mean, nearest
 
 _DISTRIBUTION = (
     "in every dimension sg_data divides the extent, and the extent and sg_layout x sg_data divide one another; "
@@ -282,12 +281,8 @@ def hint_for_attribute(message: str, sign: str, known: Mapping[str, str]) -> str
     name = unknown[1]
     if known.get(name, sign) != sign:
         return f"{name} is {'a type' if sign == '#' else 'an attribute'}: {known[name]}{name}<..>"
-    near = get_close_matches(name, known, n=2, cutoff=0.7)
-    return (
-        f"did you mean {' or '.join(known[n] + n for n in near)}?"
-        if near
-        else _of_dialect(name, known)
-    )
+    signed = (known[n] + n for n in known)
+    return did_you_mean(sign + name, signed, 2, 0.7) or _of_dialect(name, known)
 
 
 def _of_dialect(name: str, known: Iterable[str]) -> str:
@@ -297,7 +292,7 @@ def _of_dialect(name: str, known: Iterable[str]) -> str:
         return "an op is written with its dialect: arith.addf, scf.for, func.func; other languages are not read"
     of = [n for n in known if n.startswith(f"{dialect}.")]
     if of and instead_of(name) is None:
-        near = get_close_matches(name, of, n=3, cutoff=0)
+        near = nearest(name, of, 3, 0)
         return f"the nearest names of {dialect} are {', '.join(near)}; mlir-opt may lower it to known ones"
     if dialect in ("tt", "ttg", "triton"):
         return "docs/from-triton.md tells how a kernel of Triton's is written here"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from xdsl.ir import Operation
 
+from tilewright.diagnostics import runs
 from tilewright.frozen import frozen
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import subgroups_at
@@ -226,7 +227,8 @@ class Barriers:
         """The subgroups of instances, as they came; many in order, by their runs."""
         here = np.concatenate([*parts, np.zeros(0, np.int64)])
         numbers = dict.fromkeys((self.machine.batch.subgroup[here] // lanes).tolist())
-        return runs(list(numbers)) or "none"
+        shown = numbers if len(numbers) <= MOST_LISTED else runs(sorted(numbers))
+        return ", ".join(map(str, shown)) or "none"
 
     def _parties(self, index: Index) -> Index:
         return np.unique(self.machine.batch.parties[index])
@@ -240,15 +242,6 @@ class Barriers:
 
 def _count(parts: Iterable[Index]) -> int:
     return sum(part.size for part in parts)
-
-
-def runs(numbers: list[int]) -> str:
-    """Numbers with commas; of many those that follow each other as `first to last`."""
-    if len(numbers) <= MOST_LISTED:
-        return ", ".join(map(str, numbers))
-    ordered = np.array(sorted(numbers))
-    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
-    return ", ".join(str(p[0]) if p.size == 1 else f"{p[0]} to {p[-1]}" for p in parts)
 
 
 def _grouped(waiting: list[_Waiting]) -> list[tuple[Segment, Index]]:

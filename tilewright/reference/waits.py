@@ -5,7 +5,7 @@ Everybody else goes as far as synchronisation lets them before who waits goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,8 @@ class Wait:
     then: Segment
     why: Callable[[], str]
     """What they wait for, with its state."""
-    woken: Callable[[Index], None] = lambda index: None
-    """Is called with them when they go on."""
+    learns: Callable[[], Iterable[Hashable]] = tuple
+    """The tokens (`clocks`) of what they know when they go on."""
 
 
 class Waits:
@@ -49,7 +49,9 @@ class Waits:
         found = [w for w in self.waiting if w.ready()]
         for wait in found:
             self.waiting.remove(wait)
-            wait.woken(wait.index)
+            for token in wait.learns() if self.machine.checking else ():
+                parties = self.machine.batch.parties[wait.index]
+                self.machine.shadow.clocks.acquire(parties, token)
             self.machine.resume(wait.then, wait.index)
         return bool(found)
 

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, ShapedType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import TilewrightError, ToolMissing, location_of
+from tilewright.diagnostics import TilewrightError, ToolMissing, location_of, runs
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xegpu.distribution import distribution as xegpu_distribution
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr, is_ownership
@@ -282,13 +282,7 @@ def _cards(found: Sequence[Owned]) -> str:
 
 def _lines(lines: Sequence[int]) -> str:
     """``, line 4`` or ``, lines 3, 7 to 9``; ascending numbers."""
-    runs: list[list[int]] = []
-    for line in lines:
-        if runs and line == runs[-1][1] + 1:
-            runs[-1][1] = line
-        else:
-            runs.append([line, line])
-    ranges = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in runs)
+    ranges = ", ".join(runs(lines))
     return f", line{'s' if len(lines) > 1 else ''} {ranges}" if ranges else ""
 
 

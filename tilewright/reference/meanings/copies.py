@@ -413,13 +413,9 @@ def _park(
     def left() -> int:
         return sum(not (s.read if read else s.done) for group in groups[:until] for s in group)
 
-    def woken(index: Index) -> None:
-        for number in range(until) if machine.checking else ():
-            token = ("stores", instance, number + 1)
-            machine.shadow.clocks.acquire(machine.batch.parties[index], token)
-
     def why() -> str:
         return f"waits for {left()} copies out of shared memory"
 
     index = np.array([instance], np.int64)
-    machine.waits.add(Wait(index, op, lambda: not left(), then, why, woken))
+    learns = [("stores", instance, number + 1) for number in range(until)]
+    machine.waits.add(Wait(index, op, lambda: not left(), then, why, lambda: learns))

@@ -7,6 +7,7 @@ initialised before, as far as the thread knows, is found.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,17 +133,14 @@ def wait(group: Group, op: InstrOp, then: Segment) -> Successors:
 def _park(
     group: Group, op: InstrOp, barrier: MBarrier, parity: int, index: Index, then: Segment
 ) -> None:
-    machine = group.machine
-
-    def woken(index: Index) -> None:
-        if machine.checking:
-            token = ("mbarrier", barrier.address, barrier.phase - 1)
-            machine.shadow.clocks.acquire(machine.batch.parties[index], token)
+    def learns() -> Iterable[Hashable]:
+        return [("mbarrier", barrier.address, barrier.phase - 1)]
 
     def why() -> str:
         return f"waits for the end of a phase of parity {parity}: {barrier}"
 
-    machine.waits.add(Wait(index, op, lambda: barrier.phase & 1 != parity, then, why, woken))
+    wait = Wait(index, op, lambda: barrier.phase & 1 != parity, then, why, learns)
+    group.machine.waits.add(wait)
 
 
 @meaning("nvptx.mapa")
@@ -232,15 +230,14 @@ def _park_cluster(
 ) -> None:
     clusters = machine.state(Clusters)
 
-    def woken(index: Index) -> None:
-        if machine.checking:
-            machine.shadow.clocks.acquire(machine.batch.parties[index], ("cluster", cluster, phase))
-
     def why() -> str:
         missing = (clusters.of == cluster) & ~clusters.arrived & ~machine.ended
         return f"waits for {int(missing.sum())} threads of cluster {cluster}"
 
-    machine.waits.add(Wait(index, op, lambda: clusters.settle(cluster) > phase, then, why, woken))
+    def ready() -> bool:
+        return clusters.settle(cluster) > phase
+
+    machine.waits.add(Wait(index, op, ready, then, why, lambda: [("cluster", cluster, phase)]))
 
 
 # Fences -------------------------------------------------------------------------------------------
