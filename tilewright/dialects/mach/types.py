@@ -24,7 +24,7 @@ class AmxType(ParametrizedAttribute, TypeAttribute):
 amx = AmxType()
 
 
-def _is_data(type: Attribute) -> bool:
+def is_data(type: Attribute) -> bool:
     """Is `type` a value that memory can hold: a scalar, a pointer or a vector of scalars?"""
     return not isinstance(type, AmxType) and not (
         isinstance(type, ContainerType) and not isinstance(type, VectorType)
@@ -37,7 +37,7 @@ def check_alignment(op: IRDLOperation, alignment: int | None) -> None:
 
 
 def check_data(op: IRDLOperation, type: Attribute) -> None:
-    if not _is_data(type):
+    if not is_data(type):
         raise VerifyException(f"{op.name}: {type} is not a value that memory holds")
 
 

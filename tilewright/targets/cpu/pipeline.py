@@ -13,6 +13,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import element_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp
+from tilewright.passes.alike_loops import share_alike_loops
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.kernel import merged_of, programs_of
@@ -195,6 +196,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         machine=True,
         whole=True,
     ),
+    Pass("alike-loops", share_alike_loops, given="module", optional=True, stage="mach"),
 )
 PIPELINE = Pipeline[CpuUnit]("cpu", PASSES, lambda module, m: CpuUnit(module, machine(m)), "native")
 
