@@ -434,11 +434,19 @@ class Drawing(Steps):
         to = ", ".join("0" if d is None else f"d{d}" for d in order)
         return f"affine_map<({dims}) -> ({to})>"
 
+    def is_masked(self, m: Memory, order: Sequence[int | None]) -> bool:
+        """Whether mlir-opt can mask a transfer: with dimensions left out between permuted ones, it takes rows of the
+        mask in the vector's order."""
+        kept = [d for d in order if d is not None]
+        return len(kept) == len(order) and (
+            kept == sorted(kept) or min(kept) == len(m.shape) - len(kept)
+        )
+
     def read(self, m: Memory, shape: Shape, order: Sequence[int | None]) -> Value:
         at = self.at(m)
         pad = self.splat(self.pick((0, 5)), Value("", (), m.dtype))
         mask, types = "", m.type
-        if self.chance(4) and None not in order:
+        if self.chance(4) and self.is_masked(m, order):
             masked = [n for _, n in sorted(zip(order, shape, strict=True))]  # pyright: ignore
             box = self.mask(tuple(masked))
             mask = f", {box.name}"
@@ -466,7 +474,7 @@ class Drawing(Steps):
             else [*dims][-len(a.shape) :]
         )
         mask = ""
-        if self.chance(4):
+        if self.chance(4) and self.is_masked(m, order):
             box = self.mask(tuple(n for _, n in sorted(zip(order, a.shape, strict=True))))
             mask = f", {box.name}"
         text = f"vector.transfer_write {a.name}, {m.name}[{at}]{mask} {{permutation_map = {self.map(m, order)}}}"
