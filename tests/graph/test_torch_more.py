@@ -21,6 +21,26 @@ def _written(x, y):
     return x
 
 
+class Turned(nn.Module):
+    """Pairs turned by angles that grow along the second dimension: complex weights."""
+
+    def __init__(self):
+        super().__init__()
+        angles = torch.outer(torch.arange(9.0), 100.0 ** -torch.arange(0, 1, 1 / 3))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+
+    def double(self):
+        return self
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return (
+            torch.view_as_real(pairs * self.turns[: x.shape[1], None].to(pairs.dtype))
+            .flatten(3)
+            .type_as(x)
+        )
+
+
 ONE, TWO, IMAGE = (6, 20), ((6, 20), (6, 20)), (2, 3, 8, 12)
 OPS = {
     "elements": (lambda x: (torch.tan(x), torch.sinh(x), torch.cosh(x), torch.asinh(x * 9), torch.atanh(x.tanh() * 0.9),
@@ -86,6 +106,11 @@ OPS = {
         x.index_put((torch.tensor([1, 1]), torch.tensor([2, 2])), y[0, :2], True),
         torch.ops.aten.index_put(x[None], [torch.tensor([0]), None, torch.tensor([3, 5])], y[:2, :6]),
         F.fold(F.unfold(x[None, None], 4, stride=2), (6, 20), 4, stride=2)), *TWO),
+    "complex": (lambda x, y: (
+        torch.view_as_real(torch.view_as_complex(x.view(6, 10, 2)) * torch.polar(y[:, :10], x[:, :10])).flatten(1),
+        (torch.complex(x, y).conj() / torch.complex(y, x) + 2 - torch.complex(x, x)).imag,
+        torch.complex(x, y).T.abs(), torch.view_as_real(torch.complex(x, y)[1:3].sum(0))), *TWO),
+    "turned": (Turned(), (2, 7, 4, 6)),
     "letters": (lambda a, b: (torch.einsum("...ij,...jk->...ik", a, b), torch.einsum("...ij,jk", a, b[0]),
                               torch.einsum("bii->bi", a[:, :4, :4]), torch.einsum("iij,j->i", a[:, :3], a[0, 0])),
                 (3, 4, 5), (3, 5, 6)),

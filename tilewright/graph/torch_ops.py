@@ -31,7 +31,9 @@ def dtype_of(kind: Any) -> DType:
         return describe(example, "x").dtype
     except LaunchError as error:
         raise CompileError(
-            f"no graph has elements of {kind}", rule="real floats, integers and masks"
+            f"no graph has elements of {kind}",
+            rule="real floats, integers and masks",
+            hint="torch.view_as_real of complex numbers",
         ) from error
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from tilewright.diagnostics import CompileError, Location, TilewrightError
 from tilewright.graph.nodes import TiledGraph
+from tilewright.graph.torch_complex import OPS as COMPLEX
+from tilewright.graph.torch_complex import Complex, applied, holds
 from tilewright.graph.torch_ops import MADE, OPS, dtype_of
 from tilewright.graph.trace import ArrayType, trace
 from tilewright.graph.traced import Traced
@@ -46,11 +48,12 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
     tensors |= {n.name: t for n, t in fixed.items()}
     given |= {n.name: n.name for n in fixed}
     nodes = [n for n in nodes if n not in fixed]
-    lacking = [n for n in nodes if n.op == "call_function" and _op(n) not in OPS]
+    lacking = [n for n in nodes if _is_lacking(n)]
     if lacking:
         raise CompileError(
             f"the program has ops that no graph has: {', '.join(sorted(set(map(_name, lacking))))}",
             location=_location(lacking[0]),
+            rule="an op has an entry in the table, or torch makes it of such ops",
             hint=f"there are {', '.join(sorted(op for op in OPS if op[0] != '_'))}",
         )
     holders = [n for n in nodes if n.op == "placeholder"]
@@ -58,16 +61,27 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
     order += [n for n in holders if n.name in given and any(u not in fixed for u in n.users)]
     order += [n for n, t in fixed.items() if hasattr(t, "shape")]
     weights = [tensors[given[n.name]].detach() for n in order if n.name in given]
+    seen_as = [
+        n
+        for n, t in zip(order[len(order) - len(weights) :], weights, strict=True)
+        if t.is_complex()
+    ]
+    weights = [_as_pairs(t) if t.is_complex() else t for t in weights]
     names = {n: n.name.removeprefix("p_").removeprefix("b_") for n in order}
 
     def run(*arrays: Traced) -> Any:
         values: dict[Any, Any] = dict(zip(order, arrays, strict=True))
+        values |= {n: Complex.seen(values[n]) for n in seen_as}
         for node in nodes:
             if node.op == "call_function":
                 args, keywords = (_filled(a, values) for a in (node.args, node.kwargs))
                 values[node] = _called(node, args, keywords, arrays[0])
             elif node.op == "output":
                 results = tuple(_filled(a, values) for a in node.args[0])
+                if any(isinstance(r, Complex) for r in results):
+                    raise CompileError(
+                        "the program returns complex numbers", hint="torch.view_as_real"
+                    )
                 return results[0] if len(results) == 1 else results
             elif node.op != "placeholder":
                 raise CompileError(f"{node.name}: a graph has no {node.op} ({node.target})")
@@ -79,7 +93,8 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
         for n in order
     ]
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    return trace(run, *(_spec(n) for n in order), name=name or "program"), weights
+    specs = [_spec(n, n in seen_as) for n in order]
+    return trace(run, *specs, name=name or "program"), weights
 
 
 def _fixed(nodes: list[Any], weights: Mapping[str, Any]) -> dict[Any, Any]:
@@ -109,6 +124,12 @@ def _fixed(nodes: list[Any], weights: Mapping[str, Any]) -> dict[Any, Any]:
     return found
 
 
+def _as_pairs(tensor: Any) -> Any:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    return torch.view_as_real(tensor.resolve_conj())  # pyright: ignore
+
+
 def _op(node: Any) -> str:
     """An op without its overload: ``add`` of aten.add.Tensor."""
     packet = getattr(node.target, "overloadpacket", None)
@@ -123,7 +144,7 @@ def _made_of_others(program: Any) -> Any:
     """The program with arrays instead of what is written in place, and with what torch makes them of (its core ops, and
     composite ones) instead of ops that a graph lacks."""
     for _ in range(_ROUNDS):
-        nodes = [n for n in program.graph.nodes if n.op == "call_function" and _op(n) not in OPS]
+        nodes = list(filter(_is_lacking, program.graph.nodes))
         lacking = {n.target for n in nodes if hasattr(n.target, "overloadpacket")}
         if not lacking:
             break
@@ -139,6 +160,10 @@ def _made_of_others(program: Any) -> Any:
 
 _ROUNDS = 4
 """How often ops are replaced by others, which may be replaced in turn."""
+
+
+def _is_lacking(node: Any) -> bool:
+    return node.op == "call_function" and _op(node) not in OPS and _op(node) not in COMPLEX
 
 
 def _writes(node: Any) -> bool:
@@ -160,6 +185,8 @@ def _called(node: Any, args: Any, keywords: Any, like: Traced) -> Any:
         if _op(node) in MADE:
             keywords["dtype"] = dtype_of(wanted.dtype)
             args = args if any(isinstance(a, Traced) for a in args) else [like, *args]
+        if holds(args) or _op(node) not in OPS:
+            return applied(_op(node), OPS.get(_op(node), _op), args, keywords)
         return _as_torch_says(OPS[_op(node)](*args, **keywords), wanted)
     except TilewrightError as error:
         raise CompileError(
@@ -200,6 +227,7 @@ _WITHOUT_MEANING = ("layout", "device", "pin_memory", "memory_format", "non_bloc
 
 
 def _filled(value: Any, values: Mapping[Any, Any]) -> Any:
+    """Arguments with what the nodes among them stand for."""
     if isinstance(value, (list, tuple)):
         return [_filled(v, values) for v in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
@@ -207,10 +235,15 @@ def _filled(value: Any, values: Mapping[Any, Any]) -> Any:
     return values[value] if hasattr(value, "op") and value in values else value
 
 
-def _spec(node: Any) -> ArrayType:
+def _spec(node: Any, pairs: bool = False) -> ArrayType:
+    """What an input is; `pairs`: complex numbers as those of real ones along a new last dimension."""
     example = node.meta.get("val")
     if not hasattr(example, "shape"):
-        raise CompileError(f"the input {node.name} is no tensor: {example!r}")
+        raise CompileError(
+            f"the input {node.name} is no tensor: {example!r}",
+            rule="a graph takes arrays",
+            hint="torch.tensor(value)",
+        )
     shape: list[int | str] = []
     for extent in example.shape:
         text = str(extent)
@@ -218,6 +251,8 @@ def _spec(node: Any) -> ArrayType:
             raise CompileError(
                 f"the input {node.name} has the extent {text}",
                 rule="an extent of an input is a number or a name",
+                hint="torch.export.Dim for each dimension, without arithmetic",
             )
         shape.append(int(text) if text.isdigit() else text)
-    return ArrayType(tuple(shape), dtype_of(example.dtype))
+    kind = example.dtype.to_real() if pairs else example.dtype
+    return ArrayType((*shape, 2) if pairs else tuple(shape), dtype_of(kind))
