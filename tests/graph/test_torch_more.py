@@ -114,6 +114,8 @@ OPS = {
     "letters": (lambda a, b: (torch.einsum("...ij,...jk->...ik", a, b), torch.einsum("...ij,jk", a, b[0]),
                               torch.einsum("bii->bi", a[:, :4, :4]), torch.einsum("iij,j->i", a[:, :3], a[0, 0])),
                 (3, 4, 5), (3, 5, 6)),
+    "strided": (nn.Conv2d(6, 8, 3, (2, 3), 1, groups=2), (2, 6, 9, 11)),
+    "strided, one filter": (nn.Sequential(nn.Conv1d(3, 1, 4, 3, dilation=2), nn.Conv1d(1, 4, 5, 5)), (3, 3, 50)),
     "transposed, in groups": (nn.ConvTranspose2d(6, 9, 3, 2, 1, 1, groups=3), (2, 6, 4, 5)),
     "transposed volumes": (nn.ConvTranspose3d(2, 3, 2, 2), (1, 2, 3, 4, 3)),
     "losses by weights": (lambda x, y, w: (F.cross_entropy(x, y.argmax(1), w), F.cross_entropy(x, y.softmax(1), w),

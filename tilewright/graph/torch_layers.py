@@ -13,6 +13,9 @@ from tilewright.graph import functions as f
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Combine, Traced, elementwise, reduced, where
 
+FEW_ROWS = 16
+"""Fewer elements of a batch than this leave most rows of a product's tile empty."""
+
 
 def _each(value: Any, count: int) -> list[int]:
     """A number for each of so many dimensions."""
@@ -55,9 +58,21 @@ def convolution(
         weight = weight.reshape(groups, -1, *weight.extents[1:])
     group = "g" if groups > 1 else ""
     seen = windows(x, size, stride, dilation)
-    y = f.einsum_of_two(
-        f"b{group}c{spatial}{inside},{group}fc{inside}->b{group}f{spatial}", seen, weight
-    )
+    few = (x.extents[0].number or FEW_ROWS) < FEW_ROWS
+    if few and max(_each(stride, count)) > 1 and prod(size) > 1 and weight.shape[-count - 2] != 1:
+        # Elements that are apart are no rows of a tile, and of a small batch few are: columns are brought together.
+        lead = seen.ndim - 2 * count
+        order = [*range(lead), *range(lead + count, seen.ndim), *range(lead, lead + count)]
+        columns = seen.transpose(order).copied()
+        columns = columns.reshape(
+            [*seen.extents[: lead - 1], -1, *seen.extents[lead : lead + count]]
+        )
+        rows = weight.reshape([*weight.extents[: weight.ndim - count - 1], -1])
+        y = f.einsum_of_two(f"b{group}c{spatial},{group}fc->b{group}f{spatial}", columns, rows)
+    else:
+        y = f.einsum_of_two(
+            f"b{group}c{spatial}{inside},{group}fc{inside}->b{group}f{spatial}", seen, weight
+        )
     if groups > 1:
         y = y.reshape(y.extents[0], filters, *y.extents[3:])
     return y if bias is None else y + channels(y, bias)
