@@ -41,7 +41,7 @@ def _print_scalar(p: Printer, op: Operation, e: Element, reg: str) -> None:
         p.call("void", "printF32", [("float", to_f32(p, o, reg, e))])
     elif e.kind == "int":
         wide = resize_integer(o, reg, e, _I64, e.name != "i1")
-        p.call("void", "printI64", [("i64", wide)])
+        p.call("void", "printU64" if e.name == "index" else "printI64", [("i64", wide)])
     else:
         raise unsupported(op, f"of {e.name}")
 
@@ -71,8 +71,11 @@ def print_vector(p: Printer, op: vector.PrintOp) -> None:
         layout = p.layout(value.type)
         source = ComponentSource(p, layout.element.llvm)
         numbers = source.add(layout, p.get(value))
-        if not isinstance(value.type, VectorType):
+        kind = value.type
+        if not isinstance(kind, VectorType):
             numbers = numbers.reshape(())
+        elif not kind.get_shape():  # parentheses around the one number
+            numbers = numbers.reshape((1,))
         _print_nested(p, op, layout.element, source, numbers)
     if name in _PUNCTUATION:
         p.call("void", _PUNCTUATION[name], [])

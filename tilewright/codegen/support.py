@@ -98,6 +98,7 @@ _FUNCTIONS = {
     "tw_print_float": ((C.c_double,), _print_number),
     "tw_print_end": ((), _print_end),
     "printI64": ((C.c_int64,), lambda x: _write(str(x))),
+    "printU64": ((C.c_uint64,), lambda x: _write(str(x))),
     "printF32": ((C.c_float,), lambda x: _write(f"{x:g}")),
     "printF64": ((C.c_double,), lambda x: _write(f"{x:g}")),
     "printString": ((C.c_char_p,), lambda data: _write(data.decode(errors="replace"))),

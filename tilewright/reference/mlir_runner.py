@@ -16,7 +16,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from xdsl.ir import Attribute
 
 from tilewright import dtypes
 from tilewright.arguments import array_of_memref
-from tilewright.diagnostics import error_at, unsupported
+from tilewright.diagnostics import did_you_mean, error_at, unsupported
 from tilewright.frozen import frozen
 
 Array = NDArray[Any]
@@ -47,6 +47,9 @@ ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
 _WHOLE: Final = 1000
 """Elements of the largest result that is printed whole."""
 
+PUNCTUATION: Final = {"Open": "( ", "Close": " )", "Comma": ", ", "Newline": "\n"}
+"""What vector.print writes between numbers, by the end of its function's name."""
+
 OWN: Final = "tw_"
 """Prefix of functions that no public library has: what `runtime.program.entry` calls."""
 
@@ -55,8 +58,8 @@ OWN: Final = "tw_"
 class RunnerFunction:
     """One function of the library.
 
-    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1", "i64".  `result`: "f64",
-    "i1", "".
+    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "f64", "i1", "i64".  `result`:
+    "f64", "i64", "i1", "".
     """
 
     name: str
@@ -110,14 +113,30 @@ class Runner:
         if 0 < a.size <= _WHOLE:
             self.write("".join(_nested(a, a.ndim)) + "\n")
 
-    def print_memref(self, a: Array) -> None:
+    def print_shape(self, a: Array, kind: str = "Unranked Memref", end: str = "\n") -> None:
         address = a.__array_interface__["data"][0]
         strides = [stride // a.itemsize for stride in a.strides]
         self.write(
-            f"Unranked Memref base@ = {address:#x} rank = {a.ndim} offset = 0 "
-            f"sizes = [{_list(a.shape)}] strides = [{_list(strides)}] data = \n"
+            f"{kind} base@ = {address:#x} rank = {a.ndim} offset = 0 "
+            f"sizes = [{_list(a.shape)}] strides = [{_list(strides)}]{end}"
         )
-        self.write("".join(_nested(a, a.ndim)) + "\n")
+
+    def print_memref(self, a: Array, kind: str = "Unranked Memref") -> None:
+        self.print_shape(a, kind, " data = \n")
+        data = "".join(_nested(a, a.ndim))
+        self.write(f"{data}\n" if a.ndim else f"[{data}]\n")
+
+    def print_ranked(self, a: Array) -> None:
+        self.print_memref(a, "Memref")
+
+    def print_number(self, value: float) -> None:
+        self.write(_number(value))
+
+    def print_unsigned(self, value: int) -> None:
+        self.write(str(value & 0xFFFF_FFFF_FFFF_FFFF))
+
+    def print_rate(self, flops: float) -> None:
+        sys.stderr.write(f"{flops / 1e9:f} GFLOPS\n")
 
     def print_all_close(self, got: Array, expected: Array) -> None:
         """|got - expected| <= 1e-4 + 1e-3 |expected| in f32, over the elements that both have."""
@@ -204,10 +223,33 @@ class Runner:
     def clock(self) -> float:
         return time.perf_counter() + self.elapsed
 
+    def nanoseconds(self) -> int:
+        return int(self.clock() * 1e9)
+
     def functions(self) -> dict[str, RunnerFunction]:
         """Every function of the library, by the name that programs declare."""
         table = [
-            *(RunnerFunction(f"printMemref{t}", (t,), self.print_memref) for t in PUBLIC),
+            *(
+                RunnerFunction(f"printMemref{how}{name}", (t,), call)
+                for name, t in (*zip(PUBLIC, PUBLIC, strict=True), ("Ind", "I64"))
+                for how, call in (
+                    ("", self.print_memref),
+                    ("Shape", self.print_shape),
+                    *((f"{rank}d", self.print_ranked) for rank in range(5)),
+                )
+            ),
+            *(
+                RunnerFunction(f"print{name}", takes, call)
+                for name, takes, call in (
+                    ("I64", ("i64",), self.print_number),
+                    ("U64", ("i64",), self.print_unsigned),
+                    ("F32", ("f32",), self.print_number),
+                    ("F64", ("f64",), self.print_number),
+                    ("Flops", ("f64",), self.print_rate),
+                    *((n, (), partial(self.write, text)) for n, text in PUNCTUATION.items()),
+                )
+            ),
+            RunnerFunction("nanoTime", (), self.nanoseconds, "i64"),
             *(
                 RunnerFunction(f"{name}{t}", (t, *more), call, *gives)
                 for t in ("F32", "F16", "BF16")
@@ -261,7 +303,9 @@ def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> R
         raise unsupported(
             op,
             f"@{name} is declared, not defined, and the runner's library has no such function",
-            hint=f"it has: {', '.join(sorted(n for n in library if not n.startswith(OWN)))}",
+            hint=did_you_mean(name, [n for n in library if not n.startswith(OWN)], 3)
+            or "it has printMemrefF32, printAllcloseF32, fillResource1DF32, printI64, rtclock and their like "
+            "(docs/running-mlir.md); what is defined in C has no place here",
         )
     takes = [_SCALARS.get(kind, kind) for kind in function.arguments]
     gives = [_SCALARS[function.result]] if function.result else []
@@ -314,9 +358,12 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
     """
     kinds: list[Any] = []
     for argument in function.arguments:
-        kinds += {"f32": [C.c_float], "i1": [C.c_bool], "i64": [C.c_int64]}.get(
-            argument, [C.c_int64, C.c_void_p]
-        )
+        kinds += {
+            "f32": [C.c_float],
+            "f64": [C.c_double],
+            "i1": [C.c_bool],
+            "i64": [C.c_int64],
+        }.get(argument, [C.c_int64, C.c_void_p])
 
     def wrapper(*raw: Any) -> Any:
         values = iter(raw)
@@ -327,7 +374,7 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
                 raise
             return fail(error)
 
-    results = {"": None, "f64": C.c_double, "i1": C.c_bool}
+    results = {"": None, "f64": C.c_double, "i1": C.c_bool, "i64": C.c_int64}
     return C.CFUNCTYPE(results[function.result], *kinds)(wrapper)
 
 

@@ -48,6 +48,7 @@ from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, S
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bodies import plain_bodies
 from tilewright.passes.linalg.bufferize import bufferize
+from tilewright.passes.linalg.element_loops import element_loops
 from tilewright.passes.linalg.fusion import Node, nodes_of
 from tilewright.passes.linalg.known_arguments import known_arguments
 from tilewright.passes.linalg.nests import launch_nests
@@ -71,6 +72,7 @@ OPEN = 2048
 def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
+    element_loops(module)
     plain_bodies(module)
     _same_in_every_round(module)
     known_arguments(module)

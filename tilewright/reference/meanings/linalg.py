@@ -104,7 +104,11 @@ def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> l
             known[inner.result] = loops[inner.dim.value.data]
             continue
         if inner.regions or inner.name not in MEANINGS or not inner.results:
-            raise unsupported(inner, f"{inner.name} has no meaning in the body of {op.name}")
+            raise unsupported(
+                inner,
+                f"{inner.name} has no meaning in the body of {op.name}",
+                hint="mlir-opt --convert-linalg-to-loops writes the loops out; --target cpu does it itself",
+            )
         made = MEANINGS[inner.name](site, inner, *map(rows, inner.operands))
         known.update(zip(inner.results, made if len(inner.results) > 1 else [made], strict=True))
     raise AssertionError("a body ends in linalg.yield")

@@ -101,7 +101,7 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
         base = site.memory.allocate(
             1, count * dtype.itemsize, dtype.itemsize, shared=False, name=f"@{name}"
         )
-        if isinstance(initial, DenseIntOrFPElementsAttr):
+        if isinstance(initial, DenseIntOrFPElementsAttr) and count:
             whole = VectorType(type.element_type, [count])
             rows = constant_rows(op, initial, whole).reshape(-1)
             addresses = base + dtype.itemsize * np.arange(count)

@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import IntegerType, StringAttr
+from xdsl.dialects.builtin import (
+    IndexType,
+    IntegerType,
+    StringAttr,
+    VectorType,
+)
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import unsupported
@@ -109,13 +114,26 @@ def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
     before = text.data if isinstance(text, StringAttr) else ""
     after = _PUNCTUATION.get(ending(op), "")
     for position in range(site.count):
-        shown = "".join(_mlir_text(row_of(value, position)) for value in values)
+        shown = "".join(
+            _mlir_text(row_of(value, position), operand.type)
+            for value, operand in zip(values, op.operands, strict=True)
+        )
         write(site, position, before + shown + after)
 
 
-def _mlir_text(value: Any) -> str:
+def _mlir_text(value: Any, kind: Attribute) -> str:
+    """A vector without dimensions has parentheses too, and an index no sign."""
     if isinstance(value, np.ndarray) and value.ndim:
-        return f"( {', '.join(_mlir_text(part) for part in value)} )"
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    return f"{float(value):g}" if not isinstance(value, (int, np.integer)) else str(value)
+        return f"( {', '.join(_mlir_text(part, kind) for part in value)} )"
+    number = value.item() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(number, bool):
+        text = str(int(number))
+    elif isinstance(number, int):
+        text = str(
+            number & 0xFFFF_FFFF_FFFF_FFFF
+            if isinstance(getattr(kind, "element_type", kind), IndexType)
+            else number
+        )
+    else:
+        text = f"{float(number):g}"
+    return f"( {text} )" if isinstance(kind, VectorType) and not kind.get_shape() else text

@@ -1,0 +1,128 @@
+"""Structured ops that are no function of tiles run element by element, with the results that mlir-runner has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from tests.arrays import error
+from tests.passes.linalg.programs import Array, drawn, peer, program, run_on
+from tests.peer.mlir_opt import needs_mlir_runner
+
+IJ = "affine_map<(i, j) -> (i, j)>"
+
+
+def generic(maps: str, kinds: str, outs: str, body: str, ins: str = "%x : memref<5x7xf32>") -> str:
+    return f"""linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}} ins({ins}) outs({outs}) {{
+  {body}
+  }}"""
+
+
+ROWS = '"parallel", "reduction"'
+BOTH = '"parallel", "parallel"'
+O = "%o = memref.alloc() : memref<5x7xf32>\n  "
+CASES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "sums so far": (
+        O
+        + "%s = memref.alloc() : memref<5xf32>\n  %z = arith.constant 1.0 : f32\n"
+        + "  linalg.fill ins(%z : f32) outs(%s : memref<5xf32>)\n  "
+        + generic(
+            f"{IJ}, {IJ}, affine_map<(i, j) -> (i)>",
+            ROWS,
+            "%o, %s : memref<5x7xf32>, memref<5xf32>",
+            "^bb0(%a: f32, %b: f32, %c: f32):\n  %d = arith.addf %a, %c : f32\n  linalg.yield %d, %d : f32, f32",
+        ),
+        {"o": "memref<5x7xf32>", "s": "memref<5xf32>"},
+    ),
+    "the last round": (
+        "%s = memref.alloc() : memref<5xf32>\n  "
+        + generic(
+            f"{IJ}, affine_map<(i, j) -> (i)>",
+            ROWS,
+            "%s : memref<5xf32>",
+            "^bb0(%a: f32, %b: f32):\n  linalg.yield %a : f32",
+        ),
+        {"s": "memref<5xf32>"},
+    ),
+    "a branch, and what reads its result": (
+        O
+        + generic(
+            f"{IJ}, {IJ}",
+            BOTH,
+            "%o : memref<5x7xf32>",
+            """^bb0(%a: f32, %b: f32):
+    %z = arith.constant 0.0 : f32
+    %j = linalg.index 1 : index
+    %c = arith.cmpf ogt, %a, %z : f32
+    %v = scf.if %c -> f32 {
+      %s = math.sqrt %a : f32
+      scf.yield %s : f32
+    } else {
+      %k = arith.index_cast %j : index to i32
+      %f = arith.sitofp %k : i32 to f32
+      scf.yield %f : f32
+    }
+    linalg.yield %v : f32""",
+        )
+        + "\n  linalg.add ins(%o, %x : memref<5x7xf32>, memref<5x7xf32>) outs(%o : memref<5x7xf32>)",
+        {"o": "memref<5x7xf32>"},
+    ),
+    "a loop": (
+        O
+        + generic(
+            f"{IJ}, {IJ}",
+            BOTH,
+            "%o : memref<5x7xf32>",
+            """^bb0(%a: f32, %b: f32):
+    %i = linalg.index 0 : index
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %v = scf.for %t = %c0 to %i step %c1 iter_args(%p = %a) -> f32 {
+      %q = arith.mulf %p, %a : f32
+      scf.yield %q : f32
+    }
+    linalg.yield %v : f32""",
+        ),
+        {"o": "memref<5x7xf32>"},
+    ),
+    "div and mod": (
+        "%o = memref.alloc() : memref<7x5xf32>\n  "
+        "%y = memref.collapse_shape %x [[0, 1]] : memref<5x7xf32> into memref<35xf32>\n  "
+        + generic(
+            "affine_map<(i) -> (i)>, affine_map<(i) -> (i mod 7, i floordiv 7)>",
+            '"parallel"',
+            "%o : memref<7x5xf32>",
+            "^bb0(%a: f32, %b: f32):\n  linalg.yield %a : f32",
+            "%y : memref<35xf32>",
+        ),
+        {"o": "memref<7x5xf32>"},
+    ),
+}
+
+
+def drawn_program(name: str) -> str:
+    body, results = CASES[name]
+    return program(body, {"x": drawn("float32", 5, 7)}, results)
+
+
+def same(found: list[Array], wanted: list[Array]) -> bool:
+    return all(error(a, b) < 1e-5 for a, b in zip(found, wanted, strict=True))
+
+
+@needs_mlir_runner
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, capfd: pytest.CaptureFixture[str]):
+    text = drawn_program(name)
+    assert same(run_on(text, "cpu", capfd)[0], peer(text))
+
+
+def test_a_sum_so_far_of_numpy(capfd: pytest.CaptureFixture[str]):
+    x = drawn("float32", 5, 7)
+    body, results = CASES["sums so far"]
+    text = program(body, {"x": x}, results)
+    for target in ("cpu", None):
+        sums, last = run_on(text, target, capfd)[0]
+        np.testing.assert_array_equal(sums[:, -1], last)
+        assert error(sums, 1 + np.cumsum(x.astype(np.float64), axis=1)) < 1e-5
