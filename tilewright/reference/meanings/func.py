@@ -46,7 +46,7 @@ def library_call(site: Site, op: func.CallOp, *operands: Any) -> Any:
         # What a function fills is written; an array that it only reads stays as it is.
         if function.name.startswith("fill") or array.tobytes() != old.tobytes():
             _note_written(site, array)
-    kinds = {"f64": np.float64, "i1": np.bool_}
+    kinds = {"f64": np.float64, "i1": np.bool_, "i64": np.int64}
     return np.array([result], kinds[function.result]) if function.result else None
 
 
