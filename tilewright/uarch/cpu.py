@@ -169,6 +169,8 @@ class PanelRates:
     """The same where tiles are multiplied: the next block of C is fetched meanwhile."""
     row: float
     """Seconds until a row of C goes out, of any length."""
+    row_of_a: float
+    """Seconds until a row of A comes from its array, once per block of k, beside vectors."""
     program: float
     """Seconds of a program besides."""
     thread: float
@@ -191,7 +193,7 @@ PANEL_RATES: Final = PanelRates(
     hertz=2.4e9, tiles=0.35, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=1.65e10, late=0.45,
     in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_groups=7e9, pack_short_runs=2.6e10, pack_rows=4.96e10,
     pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
-    far_sums=1.4e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1e10, meeting=1.6e-5,
+    far_sums=1.4e10, row=2.5e-8, row_of_a=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1e10, meeting=1.6e-5,
     uneven=0.22, far_tile_sums=2.4e10, parted=1.6e10,
 )  # fmt: skip
 """Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with

@@ -66,9 +66,27 @@ class PlacedProduct:
         return side.elements or self.k * side.whole
 
 
+@frozen
+class Order:
+    """In which order sums are added up, as far as it depends on tiles."""
+
+    forms: tuple[int | None, ...] = ()
+    """Of each product."""
+    idle: bool = False
+    """Would tiles of this order be too few for many threads?"""
+
+
 class ProductModel(Protocol):
     """A target's own account of what products take with loading their sides; other work is that of :class:`Work`."""
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
         """Seconds of a launch of so many programs, each with these products, by cause."""
+        ...
+
+    def order(self, products: Sequence[PlacedProduct], programs: int) -> Order:
+        """In which order such a launch adds up its sums."""
+        ...
+
+    def alone(self) -> ProductModel:
+        """What they take on one thread, whose order of sums all threads keep to."""
         ...

@@ -74,6 +74,13 @@ def test_many_rows_are_multiplied_where_they_lie_beside_any_columns():
     assert found == [["256", "256"], ["128", "256"]]
 
 
+def test_a_panel_of_b_that_many_rows_use_is_copied():
+    """Rows of B share sets of the first cache, where a copy is read as often as there are panels of A; beside 256 rows
+    the copy takes longer than that."""
+    few, many = (compiled(m, 64).ir["mach"].count("arith.select") for m in (256, 512))
+    assert many < few
+
+
 @pytest.mark.parametrize("level", RUNNABLE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_rows(rng, level, dtype):

@@ -29,14 +29,14 @@ from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
 from tilewright.targets.cpu.lying_tiles import LyingTiles
-from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
+from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MANY_TURNS, MOST_LINES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
-from tilewright.targets.cpu.thin import ThinProduct, thin_form
+from tilewright.targets.cpu.thin import ThinProduct
 from tilewright.targets.cpu.turns import first_turn
 
 MAX_PREFETCHES = 16
@@ -123,9 +123,8 @@ class ContractEmitter:
         """C (+)= A B over `length` k, operands of `op`; `zero`: C holds nothing yet."""
         b, m = self.b, self.m
         roles = roles_of(m, a, bb, c.element)
-        family = roles.family
+        family, thin = roles.family, roles.thin
         width = rows_cols(a.type)[1]
-        thin = thin_form(m, family, a, bb)
         if thin is not None:
             value, other = (a, bb) if thin.side == 0 else (bb, a)
             count = c.shape[1 - thin.side]
@@ -210,7 +209,7 @@ class ContractEmitter:
         b, m = self.b, self.m
         rows, cols = c.shape
         axis = int(swapped)
-        short = rows <= FEW_TURNS * family.mr or family.in_place
+        short = rows <= (MANY_TURNS if family.in_place else FEW_TURNS) * family.mr
         side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, short, swapped)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         few = cols <= FEW_USES * family.nr * family.panels

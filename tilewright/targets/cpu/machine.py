@@ -109,23 +109,40 @@ class CpuMachine:
         """Vector registers that sums may take, beside what they are computed from."""
         return self.vectors.accumulators
 
-    def thin(
-        self, *, tiles: bool, inner: bool, halves: bool = False, turns: bool = False
-    ) -> tuple[int, int]:
-        """Rows of A and columns of B up to which the other operand is multiplied where it lies (see `thin`), instead of
-        by `tiles`, where elements may have two `halves`, or by vectors from panels; `turns`: by each turn of a loop."""
+    def form(
+        self,
+        tile: tuple[int, int],
+        along_k: tuple[bool | None, bool | None],
+        *,
+        tiles: bool,
+        halves: bool = False,
+        single: bool = False,
+        turns: bool = False,
+    ) -> int | None:
+        """What of a product of floats with a tile of so many rows and columns is multiplied where it lies by a form of
+        its own: 0, A beside few columns, or 1, B beside few rows (see `thin`); `DEEPER`, many rows of A, each few of
+        them beside all columns before the next (see `roles`). None: nothing.
+
+        `along_k`: do rows of A and of B run along k (None: that lies in no array)? `tiles` would multiply it, in which
+        elements may have two `halves`, or vectors from panels; `single`: those of one k, beside rows of A as they are;
+        `turns`: each turn of a loop, which reads these again and again. Fewer of them are multiplied by rows of B,
+        which lie better."""
+        (rows, columns), (a, b) = tile, along_k
+        few = self._few(tiles, bool(b), halves, turns)[0]
+        if b is not None and rows <= few:
+            return 1
+        if a and columns <= self._few(tiles, True, halves, turns)[1]:
+            return 0
+        return DEEPER if single and rows > FEW_TURNS * self.mr and not turns else None
+
+    def _few(self, tiles: bool, inner: bool, halves: bool, turns: bool) -> tuple[int, int]:
+        """Rows of A and columns of B up to which the other operand is multiplied where it lies, `inner` along k."""
         if tiles and halves:
             return self.mr, COLUMNS_OF_HALVES
         if tiles:
             return THIN_INNER_OF_TILES if inner else THIN_OF_TILES
         rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
         return rows, THIN_COLUMNS
-
-    def by_rows(self, rows: int, turns: bool) -> bool:
-        """Are so many rows of A, which lie in their array, read there, each few of them beside all columns before the
-        next (see `roles`)? Fewer are multiplied by rows of B, which lie better; by `turns` of a loop, which read them
-        again and again, from panels."""
-        return rows > FEW_TURNS * self.mr and not turns
 
     def unrolls(self, rows: int, group: int) -> bool:
         """Are rows of B in groups of so many k loaded by an instruction each beside so few of A (see `thin`)? More hide
@@ -169,6 +186,11 @@ cache has lines, for rows are often a power of two apart."""
 THIN_VECTORS: Final = 4
 """Vectors of each of them at a time (outer): wider parts of so many rows evict one another. Half as many of rows
 that are loaded by an instruction each: that is as fast, and less code."""
+THIN_DEPTH: Final = 4096, 16384
+"""k per block of the thin side (inner), shared by its rows, and of instructions that multiply several: the other side
+is read in runs as long."""
+THIN_HELD: Final = 16 << 10
+"""Bytes of its rows that are read again for other columns (inner): the first cache holds them."""
 COLUMNS_OF_HALVES: Final = 8
 """Tiles multiply halves in three products, not one, and all elements are copied for them."""
 
@@ -185,8 +207,13 @@ FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 FEW_TURNS: Final = 8
 """The same for rows of B whose vectors stand as they do in panels: what they lack is only to lie together."""
+DEEPER: Final = 2
+"""A form of products, of those that an operand's number names: many rows of A where they lie (`CpuMachine.form`)."""
+MANY_TURNS: Final = 32
+"""The same where each few of many rows are multiplied by all columns (`DEEPER`), which read a block of B as often from
+caches: its rows share sets of the first one, where a copy costs more than that."""
 BY_ROWS: Final = 2
-"""Times as deep as others the blocks of k are where each few of many rows are multiplied by all columns (`by_rows`):
+"""Times as deep as others the blocks of k are where each few of many rows are multiplied by all columns (`DEEPER`):
 sums, which the second cache has at best, are read and written once per block."""
 APART: Final = 8192
 """Rows that lie a multiple of so many bytes apart, or a line more or less, share too few sets of the second cache for a
@@ -205,6 +232,13 @@ MIN_BYTES: Final = 1 << 10, 2 << 10
 levels."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
+
+
+def thin_depth(few: int, dots: bool, again: int) -> int:
+    """k per block of `few` rows or columns, a power of two, beside rows that run along k (inner). `again`: bytes, for
+    each k, of the rows that are multiplied by these and then by others; 0: there are no others."""
+    depth = THIN_DEPTH[dots] // few
+    return min(depth, THIN_HELD // again) if again else depth
 
 
 def turns_often(rows: int, k: int | None) -> bool:

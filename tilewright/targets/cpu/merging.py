@@ -213,12 +213,12 @@ class Merging:
             if rows is not None:
                 return rows.seconds(grid, factors, costs.threads, LARGE)
             products = merged(factors)
-            if costs.forms(products) != forms:
-                return inf
             programs = prod(-(-n // each) for n, each in zip(grid, factors, strict=True))
+            if costs.order(products, programs).forms != forms:
+                return inf
             return sum(costs.causes(products, programs).values())
 
-        forms = costs.forms(alone)
+        forms = costs.order(alone, prod(grid)).forms
         ways = [
             [
                 f

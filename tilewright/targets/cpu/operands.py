@@ -181,13 +181,17 @@ class Operands:
                 if format.group == 1 and array.x_stride == 1:
                     row = b.times(array.k_stride, size)
                     reach, most = array.k_extent, SHARED_BYTES
-                    if family.in_place:  # each panel of A reads all of a block
-                        reach, most = b.min(reach, family.depth), PAGED_BYTES
-                    near = b.cmp("sle", b.times(reach, row), most)
-                    lies = here
-                    for each in (spread(b, row), near):
-                        lies = b.value(arith.AndIOp(lies, each))
                     whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
+                    conditions = [spread(b, row)]
+                    if (
+                        family.in_place
+                    ):  # each panel of A reads all of a block, its part of a panel with others
+                        reach, most = b.min(reach, family.depth), PAGED_BYTES
+                        conditions.append(b.cmp("eq", whole, panels))
+                    conditions.append(b.cmp("sle", b.times(reach, row), most))
+                    lies = here
+                    for each in conditions:
+                        lies = b.value(arith.AndIOp(lies, each))
                     as_it_is = b.select(lies, whole, 0)
                     here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
             elif in_rows and where and array.verbatim and array.along_k:
@@ -234,8 +238,11 @@ class Operands:
                     step = b.select(part, format.bytes * format.lanes, k_bytes)
                     return replace(there, pointer=start, k_bytes=step)
 
+                found = replace(find, packed=packed_or_lying)
+                if family.in_place:
+                    return found
                 parts = b.select(lies, b.minus(panels, as_it_is), 0)
-                return replace(find, packed=packed_or_lying, parts=parts, alone=alone)
+                return replace(found, parts=parts, alone=alone)
             if as_it_is == 0:
                 return find
             pitch = b.times(array.x_stride, size)

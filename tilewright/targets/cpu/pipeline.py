@@ -29,11 +29,9 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.fetch_ahead import fetch_ahead
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import BY_ROWS, CpuMachine, machine
-from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.raster import raster
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.sizes import check_sizes
-from tilewright.targets.cpu.thin import thin_form
 from tilewright.targets.workgroup import BEGIN, begin
 
 
@@ -46,7 +44,7 @@ def panels_for(m: CpuMachine) -> PanelsOf:
         family, first, second = roles.family, a.type, b.type
         if roles.swapped:
             first, second = second, first
-        thin = thin_form(m, family, a, b)
+        thin = roles.thin
         if thin is not None:
             family = thin.family
         left, right = family.a, family.b
@@ -77,9 +75,8 @@ def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
         last = terminator(op.body.block)
         for i, (a, b) in enumerate(op.pairs):
             c = element_of(op.inits[i].type)
-            family = family_of(m, a.type, b.type, c)  # pyright: ignore
-            thin = thin_form(m, family, a, b)
-            family = family if thin is None else thin.family
+            roles = roles_of(m, a, b, c)
+            family = roles.family if roles.thin is None else roles.thin.family
             for side, (value, format) in enumerate(((a, family.a), (b, family.b))):
                 inside = isinstance(value, OpResult) and value.op.parent is op.body.block
                 element = value.type.element_type  # pyright: ignore

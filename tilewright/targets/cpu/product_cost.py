@@ -28,6 +28,7 @@ whole ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import ceil, gcd, hypot, log2
 
@@ -37,9 +38,11 @@ from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, t
 from tilewright.targets.cpu.machine import (
     BY_ROWS,
     DEEP,
+    DEEPER,
     FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
+    MANY_TURNS,
     MIN_BYTES,
     MOST_LINES,
     PAGED_BYTES,
@@ -55,6 +58,7 @@ from tilewright.targets.cpu.machine import (
     columns_at_once,
     few_reads,
     shallower,
+    thin_depth,
 )
 from tilewright.targets.cpu.product_kernel import (
     LINE,
@@ -70,8 +74,10 @@ from tilewright.targets.cpu.product_kernel import (
     result_bytes,
 )
 from tilewright.uarch.cpu import PanelRates
-from tilewright.uarch.products import PlacedProduct, Side
+from tilewright.uarch.products import Order, PlacedProduct, Side
 
+MANY = 16
+"""Threads."""
 THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
@@ -84,12 +90,10 @@ STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
 follows is the next program's: of several threads another one reads it meanwhile. Two gain nothing.)"""
-DEEPER = 2
-"""A form of products: deeper blocks of k (see `roles`)."""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
-FEWER = 0.1
+FEWER = 0.2
 """Times as long as they take, beside half as many panels at once as a micro-kernel of vectors has sums for: it loads
 elements of A again for each group of panels."""
 BLOCK_BYTES = 6 << 17
@@ -181,30 +185,49 @@ class PanelCosts:
         """Bytes per second that each core reads from memory while all do."""
         return min(self.rates.stream, self.rates.memory / self.threads)
 
-    def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
-        """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
-        the side that is multiplied where it lies (0 is A), or that blocks of k are deeper."""
-        return [
-            self._form(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
-            for p in products
-        ]
+    @cached_property
+    def _alone(self) -> PanelCosts:
+        return replace(self, threads=1)
+
+    def alone(self) -> PanelCosts:
+        """See `ProductModel.alone`."""
+        return self if self.threads == 1 else self._alone
+
+    def order(self, products: Sequence[PlacedProduct], programs: int) -> Order:
+        """The forms in which operands are multiplied where they lie (`CpuMachine.form`), and whether there are too few
+        tiles of many rows."""
+        forms, idle = list[int | None](), False
+        parts, _ = self._division(products, programs)
+        for p in products:
+            kernel = self._kernel(p.types)
+            form = self._form(p, kernel)
+            if form == DEEPER and p.k * itemsize_of(p.types[1]) <= kernel.depth:  # one block
+                form = None
+            if form == DEEPER:
+                tiles = -(-p.a.whole // (FEW_TURNS * kernel.rows)) * -(-p.b.whole // kernel.wide)
+                idle |= parts * tiles * programs < MANY * p.a.tiles * p.b.tiles
+            forms.append(form)
+        return Order(tuple(forms), idle)
 
     def _form(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
-        thin = self._thin(p, kernel)
-        return DEEPER if thin is None and self._by_rows(p, kernel) else thin
-
-    def _by_rows(self, p: PlacedProduct, kernel: ProductKernel) -> bool:
-        """Are rows of A multiplied where they lie, each few of them by all of B before the next (see `roles`)?"""
-        lies = kernel.single and p.a.loaded and p.a.along_k
-        return lies and self.machine.by_rows(p.a.tile, p.in_loop)
+        if not dtypes.from_name(p.types[2]).is_float:
+            return None
+        a, b = (side.along_k if side.loaded else None for side in (p.a, p.b))
+        return self.machine.form(
+            (p.a.tile, p.b.tile),
+            (a, b),
+            tiles=kernel.tiles,
+            halves=not kernel.verbatim,
+            single=kernel.single and a is True,
+            turns=p.in_loop,
+        )
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
         kernel, rates = self._kernel(p.types), self.rates
-        floats = dtypes.from_name(p.types[2]).is_float
-        thin = self._thin(p, kernel) if floats else None
-        if thin is not None:
-            return self._thin_costs(p, thin, kernel.tiles)
+        form = self._form(p, kernel)
+        if form in (0, 1):
+            return self._thin_costs(p, form, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = padded_in(p, kernel)
         swapped, pitch = is_swapped(p, kernel), p.b.whole * itemsize_of(p.types[1])
@@ -214,9 +237,10 @@ class PanelCosts:
         apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
         held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
         fetched = in_turns and (lies or held)
-        by_rows = self._by_rows(p, kernel)
+        by_rows = form == DEEPER
         reach = min(p.k, BY_ROWS * kernel.depth // itemsize_of(p.types[1])) * pitch
         paged = by_rows and not p.b.along_k and reach <= PAGED_BYTES and among_sets(pitch) >= SPREAD
+        paged = paged and p.b.extent % kernel.columns == 0 and p.a.tile <= MANY_TURNS * kernel.rows
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= most_columns(p, kernel))
         strip = BY_ROWS * kernel.depth if by_rows else kernel.depth
         strip = shallower(p.a.tile, p.b.tile, strip) if kernel.tiles else strip
@@ -227,7 +251,6 @@ class PanelCosts:
         multiplied = row // size * padded[0] * padded[1] / macs
         if kernel.single:
             panels, groups = (ceil(p.b.mean / n) for n in (kernel.columns, kernel.wide))
-            groups += paged and p.b.extent % kernel.columns > 0  # part of a panel, which is copied
             multiplied *= 1 + FEWER * (kernel.wide / kernel.columns * groups / panels - 1)
         found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
@@ -240,7 +263,7 @@ class PanelCosts:
         stored = p.a.mean * p.b.mean * result_bytes(p.types) if kernel.tiles else 0
         beyond = max(0.0, 1 - BLOCK_BYTES / (tile + block + stored))
         far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
-        meanwhile = sums * blocks * beyond / far_sums  # beside many rows where they lie
+        meanwhile = sums * blocks * beyond / far_sums if by_rows else 0.0
         added = 1 / rates.sums if by_rows else (1 - beyond) / rates.sums + beyond / far_sums
         beside = p.a.mean * rates.row
         # What of a tile lies outside of the arrays is cleared.
@@ -280,7 +303,7 @@ class PanelCosts:
                 again = max(0.0, 1 - BLOCK_BYTES / (min(depth, p.k * size) * side.extent)) * mine
                 meanwhile += other.mean / kernel.rows * again / rates.far_panels
             if by_rows and (side is p.a or (paged and p.reads(side) <= few)):
-                pages = p.a.mean * blocks * rates.row if side is p.a else 0.0
+                pages = p.a.mean * blocks * rates.row_of_a if side is p.a else 0.0
                 meanwhile += mine / self._stream + pages
                 continue
             if not side.loaded:  # computed from as many sums, written and read again
@@ -299,7 +322,11 @@ class PanelCosts:
                 far = rates.far_panels
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
-                found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
+                again = self._read(p, side, mine, far, all_of_it)
+                if in_rows and not kernel.tiles:  # a panel of B serves many rows that lie
+                    meanwhile += again
+                else:
+                    found.append(("copies", again, True))
                 if side is p.a and wide > swapped and padded[1] * min(depth, row) > NEAREST_BYTES:
                     high = kernel.rows // 2 if is_wide(p, kernel) else kernel.rows
                     again = ceil(padded[0] / high) * padded[1] * row / rates.panels
@@ -321,24 +348,26 @@ class PanelCosts:
                         near += lines / rates.panels
                     found.append(("copies", late + near, True))
                     continue
+                if in_place and not kernel.tiles:
+                    # Meanwhile; by later groups of columns from the second cache.
+                    late = self._late(side, p.k * size, kernel.depth, sums)
+                    meanwhile += late * mine / self._stream
+                    meanwhile += mine / min(rates.in_place, self._stream)
+                    meanwhile += mine * (ceil(other.tile / kernel.wide) - 1) / rates.panels
+                    continue
                 if in_place:
-                    once, passes = self._read(p, side, bytes, rates.in_place), 1
-                    if kernel.tiles:
-                        bytes *= min(padded[0], side.whole) / side.mean  # rows of whole tiles
-                        # Lines that lie a row apart come no faster from the second cache, when a program reads again.
-                        unit = kernel.lanes[1]
-                        at_once = columns_at_once(other.tile, unit) if wide else kernel.columns
-                        passes = ceil(other.tile / at_once)
-                        once = bytes * (2 + at_once // unit) / (rates.in_tiles * BESIDE_TWO)
-                        if side is p.a and self.threads < SHARING:  # as those that a reader copies
-                            once = min(once, bytes / rates.pack_rows)
+                    bytes *= min(padded[0], side.whole) / side.mean  # rows of whole tiles
+                    # Lines that lie a row apart come no faster from the second cache, when a program reads again.
+                    unit = kernel.lanes[1]
+                    at_once = columns_at_once(other.tile, unit) if wide else kernel.columns
+                    passes = ceil(other.tile / at_once)
+                    once = bytes * (2 + at_once // unit) / (rates.in_tiles * BESIDE_TWO)
+                    if side is p.a and self.threads < SHARING:  # as those that a reader copies
+                        once = min(once, bytes / rates.pack_rows)
                     again = min(once, bytes / rates.panels) if wide else once  # long runs
                     near, beside = once + (passes - 1) * again, once + multiplied / passes
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
-                    if not kernel.tiles:
-                        late = self._late(side, p.k * size, kernel.depth, sums)
-                        found.append(("copies", late * mine / self._stream, True))
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
@@ -350,8 +379,7 @@ class PanelCosts:
                     if strips:  # in whole, where it is much larger
                         speed = min(speed, rates.far_panels / min(2.0, block / COPIED_BYTES - 1))
                     found.append(("copies", mine / speed, True))
-        if by_rows:
-            found.append(("copies", hypot(multiplied, meanwhile) - multiplied, True))
+        found.append(("copies", hypot(multiplied, meanwhile) - multiplied, True))
         return found
 
     def _parted(self, p: PlacedProduct) -> float:
@@ -389,9 +417,9 @@ class PanelCosts:
         if not long.along_k:
             again = tiles or short.tiles > 1
             read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
-        near = read / rates.in_place if left == 0 else 0.0
-        alone = self._alone(p) if left == 1 and not long.along_k else None
-        if alone is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
+        near = read / rates.panels if left == 0 else 0.0
+        unpaired = self._unpaired(p) if left == 1 and not long.along_k else None
+        if unpaired is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
             read /= rates.long_runs
         read = self._read(p, long, read, self._stream)
         row = short.tile * itemsize_of(p.types[1 - left])
@@ -402,17 +430,19 @@ class PanelCosts:
         kernel = self._kernel(p.types)
         per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, itemsize_of(p.types[2]))
         rate = per_clock * rates.hertz
-        block, few, columns = vector // 4, 1, short.tile
+        block, few, columns, blocks = vector // 4, 1, short.tile, 1
         if left == 0:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
+            again = block * itemsize_of(p.types[0]) if short.tile > few else 0
+            blocks = ceil(p.k / thin_depth(few, kernel.dots, again))
         if long.along_k:
             rate *= rates.inner
-        depth = in_whole(p.k, vector // 4) + THIN_SUMS if long.along_k else p.k
+        depth = in_whole(p.k, vector // 4) + THIN_SUMS * blocks if long.along_k else p.k
         multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
-        multiplied = hypot(multiplied + near, read) + p.k * (alone or 0) * ALONE_SECONDS
+        multiplied = hypot(multiplied + near, read) + p.k * (unpaired or 0) * ALONE_SECONDS
         return [("products", multiplied, True), ("copies", packed, True)]
 
-    def _alone(self, p: PlacedProduct) -> int:
+    def _unpaired(self, p: PlacedProduct) -> int:
         """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
         m, lanes = self.machine, self.machine.vector_bytes // max(4, itemsize_of(p.types[2]))
         unrolled = m.unrolls(p.a.tile, 1 if self._kernel(p.types).single else 2)
@@ -445,17 +475,6 @@ class PanelCosts:
         sets = min(1.0, 2 * run / gcd(pitch, PAGE_BYTES))
         held = 2 * run * side.extent + sums
         return min(1.0, max(self.rates.late, held / (sets * COPIED_BYTES) - 1))
-
-    def _thin(self, p: PlacedProduct, kernel: ProductKernel) -> int | None:
-        """The side that is multiplied where it lies (see `thin`), if one is."""
-        thin = partial(
-            self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim, turns=p.in_loop
-        )
-        limits = thin(inner=p.b.along_k)
-        if p.b.loaded and p.a.tile <= limits[0]:
-            return 1
-        limits = thin(inner=True)
-        return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
 
 def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
+from xdsl.dialects.builtin import AnyFloat, UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
@@ -37,6 +37,7 @@ from tilewright.targets.cpu.family import Family
 from tilewright.targets.cpu.machine import (
     BY_ROWS,
     DEEP,
+    DEEPER,
     FEW_USES,
     WIDE_COLUMNS,
     CpuMachine,
@@ -46,15 +47,16 @@ from tilewright.targets.cpu.machine import (
 )
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
-from tilewright.targets.cpu.thin import contiguous
+from tilewright.targets.cpu.thin import Thin, contiguous, lying_there, thin_form
 
 
 @frozen
 class Roles:
-    """The family of a product, and whether its operands change places."""
+    """The family of a product, whether its operands change places, and how it runs where one side of it is thin."""
 
     family: Family
     swapped: bool = False
+    thin: Thin | None = None
 
 
 def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
@@ -62,10 +64,12 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
     family = family_of(m, a.type, b.type, c)
     rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
+    form, thin = _form(m, family, a, b)
+    if thin is not None:
+        return Roles(family, thin=thin)
+    if form == DEEPER:
+        family = replace(family, depth=BY_ROWS * family.depth, by_rows=True)
     if not family.tiles:
-        many = family.single and m.by_rows(rows, _in_loop(a) is not None) and _in_rows(a, family, 1)
-        if many:
-            family = replace(family, depth=BY_ROWS * family.depth, by_rows=True)
         return Roles(family)
     swapped = rows <= WIDE_COLUMNS and cols > rows and _in_rows(b, family, 0)
     swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
@@ -84,6 +88,25 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
         depth = shallower(rows, cols * family.b.bytes, family.depth)
         family = replace(family, depth=depth)
     return Roles(family, swapped)
+
+
+def _form(
+    m: CpuMachine, family: Family, a: SSAValue, b: SSAValue
+) -> tuple[int | None, Thin | None]:
+    """What is multiplied where it lies (see `CpuMachine.form`), and how, where one side is thin."""
+    if not isinstance(family.accumulator, AnyFloat):
+        return None, None
+    there = [lying_there(m, family, x, side) for side, x in enumerate((a, b))]
+    form = m.form(
+        (rows_cols(a.type)[0], rows_cols(b.type)[1]),
+        (there[0][1], there[1][1]),
+        tiles=family.tiles,
+        halves=family.a.parts > 1,
+        single=family.single and _in_rows(a, family, 1),
+        turns=_in_loop(a) is not None or _in_loop(b) is not None,
+    )
+    chain = there[form][0] if form in (0, 1) else None
+    return form, None if chain is None else thin_form(m, family, a, b, form, chain)  # pyright: ignore
 
 
 def _in_loop(value: SSAValue) -> ContractOp | None:

@@ -32,7 +32,6 @@ from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
-from tilewright.targets.cpu.thin import thin_form
 
 LEAST_ROW = 256
 """Bytes of a tile's row whose sums are read again in an array: by half as many, 16 x 4096 x 4096 f32 takes 1.09 of the
@@ -67,7 +66,7 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
         between = between.next_op
     element = element_of(result.type)
     roles = roles_of(m, a, b, element)
-    if roles.swapped or thin_form(m, roles.family, a, b) is not None:
+    if roles.swapped or roles.thin is not None:
         return None
     (rows, cols), family = rows_cols(result.type), roles.family
     whole = rows % family.mr == 0 and cols % family.nr == 0

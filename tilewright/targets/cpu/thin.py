@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from xdsl.dialects import arith, math, scf
-from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -38,15 +38,18 @@ from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import THIN_FEW, THIN_RUN, CpuMachine, power_of_two_in
+from tilewright.targets.cpu.machine import (
+    THIN_FEW,
+    THIN_RUN,
+    CpuMachine,
+    power_of_two_in,
+    thin_depth,
+)
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two
 from tilewright.targets.cpu.thin_whole import WholeTiles
-
-DEPTH, DEPTH_OF_DOTS = 4096, 16384
-"""k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 
 
 @frozen
@@ -63,20 +66,31 @@ class Thin:
     """k that are added to a sum at once: a group of a dot product, or one."""
 
 
-def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
-    """The form of a product that `family` would compute otherwise; None where neither side is thin, or the other one
-    is not a load of rows that lie together."""
+def lying_there(
+    m: CpuMachine, family: Family, value: SSAValue, side: int
+) -> tuple[Chain | None, bool | None]:
+    """Operand `side` of a product that `family` would compute otherwise, as a load of rows that lie together and make
+    whole vectors, and whether these run along k; None: it is something else."""
+    block = value.op.parent if isinstance(value, OpResult) else None
+    inside = block is not None and isinstance(block.parent_op(), ContractOp)
+    chain = chain_of(value, block) if inside else None  # pyright: ignore
+    along = contiguous(chain) if chain is not None else None
+    if chain is None or along is None or chain.load.padding_value != 0:
+        return None, None
+    inner, width = along == 1 - side, rows_cols(value.type)[1 - side]
+    if inner and width % (m.vector_bytes // itemsize(family.accumulator)):
+        return None, None
+    return chain, inner
+
+
+def thin_form(
+    m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue, side: int, chain: Chain
+) -> Thin:
+    """How operand `side`, a load that lies there, is multiplied (see `CpuMachine.form`)."""
     rows, width = rows_cols(a.type)
     cols = rows_cols(bb.type)[1]
     dot = dot_family_of(m, a.type, bb.type, family.accumulator)  # pyright: ignore
     element = family.accumulator
-    if not isinstance(element, AnyFloat):
-        return None
-    side, chain = 1, _left_there(m, family, bb, rows, 1)
-    if chain is None:
-        side, chain = 0, _left_there(m, family, a, cols, 0)
-    if chain is None:
-        return None
     along = contiguous(chain)
     lanes = m.vector_bytes // itemsize(element)
     inner, short = along == 1 - side, rows if side == 1 else cols
@@ -89,36 +103,15 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
         many = power_of_two_in(8, m.accumulators // few, lanes if side == 1 else 8)
         mr, nr = (few, many) if side == 1 else (many, few)
         left, right = (PanelFormat(power_of_two(n), lanes * group, kind) for n in (mr, nr))
-        depth = (DEPTH_OF_DOTS if instruction else DEPTH) // power_of_two(few)
-        if side == 0 and cols > few:  # rows are read again
-            size = itemsize(chain.load.values[0].type.element_type)  # pyright: ignore
-            depth = min(depth, NEAR_BYTES // (many * size))
+        size = itemsize(chain.load.values[0].type.element_type)  # pyright: ignore
+        again = many * size if side == 0 and cols > few else 0
+        depth = thin_depth(power_of_two(few), instruction != "", again)
         family = Family("inner", element, mr, nr, left, right, depth, instruction=instruction)
-        return Thin(family, side, chain, group) if width % lanes == 0 else None
-    if side == 0:
-        return None
+        return Thin(family, side, chain, group)
     left, right = (PanelFormat(n, group, kind) for n in (power_of_two(rows), lanes))
     columns = m.thin_vectors(rows, cols, lanes, m.unrolls(rows, group)) * lanes
     family = Family("outer", element, rows, columns, left, right, m.kc, instruction=instruction)
     return Thin(family, side, chain, group)
-
-
-def _left_there(
-    m: CpuMachine, family: Family, value: SSAValue, few: int, side: int
-) -> Chain | None:
-    """Operand `side`, where it is a load of rows that lie together and the other one has as `few` rows or columns."""
-    block = value.op.parent if isinstance(value, OpResult) else None
-    product = None if block is None else block.parent_op()
-    if block is None or not isinstance(product, ContractOp):
-        return None
-    chain = chain_of(value, block)
-    along = contiguous(chain) if chain is not None else None
-    if chain is None or along is None or chain.load.padding_value != 0:
-        return None
-    turns = isinstance(product.parent_op(), scf.ForOp)
-    halves = family.a.parts > 1
-    limits = m.thin(tiles=family.tiles, inner=along == 1 - side, halves=halves, turns=turns)
-    return chain if few <= limits[1 - side] else None
 
 
 def contiguous(chain: Chain) -> int | None:
