@@ -16,6 +16,7 @@ from tilewright.passes.work import Work, causes, together
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.uarch.base import GENERIC
+from tilewright.uarch.products import Order
 
 
 @tw.kernel
@@ -255,6 +256,12 @@ class Silent:
     def causes(self, products, programs):
         self.times = [each.times for each in products]
         return {}
+
+    def order(self, products, programs):
+        return Order()
+
+    def alone(self):
+        return self
 
 
 def test_arrays_are_read_as_often_as_loops_about_their_products_turn():

@@ -28,7 +28,7 @@ from tilewright.passes.structure import Alike, Place, Product, Structure, comput
 from tilewright.passes.tile_products import Factor
 from tilewright.passes.work import Work, causes, seconds, together
 from tilewright.uarch.base import GENERIC, Rates
-from tilewright.uarch.products import PlacedProduct, ProductModel, Side
+from tilewright.uarch.products import Order, PlacedProduct, ProductModel, Side
 
 PLACES = (0.11, 0.37, 0.63, 0.89)
 """Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken.
@@ -53,6 +53,10 @@ class Choice:
     """Workgroups that compute a program together."""
     causes: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds that the launch would take for one cause alone, where the model tells them apart."""
+    order: Order = Order()
+    """In which its products' sums are added up."""
+    alone: float = 0.0
+    """Seconds on one thread, where a model tells what products take there."""
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items())
@@ -190,7 +194,7 @@ class Program:
 
 def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -> Choice:
     """What a launch would take with the values of constexprs that `program` was built with."""
-    estimate, rates = _Estimate.of(program, arguments), program.rates
+    estimate, rates, model = _Estimate.of(program, arguments), program.rates, program.model
     programs = estimate.all_programs()
     longest = 1.0
     if loops := program.structure.uneven:
@@ -203,12 +207,23 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         estimate = replace(estimate.at(1 / 2), means=means)
     each = estimate.whole(programs)
     shared, resident = program.structure.shared, rates.resident(program.largest)
-    found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
-    if program.model is not None and program.products:
-        for cause, more in program.model.causes(estimate.all_placed(programs), programs).items():
-            found[cause] = found.get(cause, 0.0) + more
+    placed = estimate.all_placed(programs) if model is not None and program.products else []
+
+    def taken(rates: Rates, model: ProductModel | None) -> tuple[dict[str, float], float]:
+        found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
+        if model is not None and placed:
+            for cause, more in model.causes(placed, programs).items():
+                found[cause] = found.get(cause, 0.0) + more
+        return found, together(found, rates, alone=resident == 1)
+
+    found, total = taken(rates, model)
     why = {cause: seconds for cause, seconds in found.items() if seconds}
-    return Choice(values, together(found, rates, alone=resident == 1), programs, causes=why)
+    choice = Choice(values, total, programs, causes=why)
+    if model is None or not placed:
+        return choice
+    one = model.alone()
+    alone = total if one is model else taken(replace(rates, cores=1), one)[1]
+    return replace(choice, order=model.order(placed, programs), alone=alone)
 
 
 def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:

@@ -8,6 +8,7 @@ not built, for most. :func:`choose` guarantees values for which the kernel is le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import permutations, product
 from math import inf
 from threading import Lock
@@ -163,49 +164,79 @@ def choices(
     if memory not in request.memory:
         request.memory[memory] = _Programs(request, rates, rated, model)
     programs: _Programs = request.memory[memory]
-    seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
     refused: dict[tuple[int, ...], TilewrightError] = {}
 
-    def cost(choice: tuple[int, ...]) -> float:
-        if choice not in seen:
+    def known(choice: tuple[int, ...]) -> Choice | None:
+        """None: it is refused."""
+        if choice not in made and choice not in refused:
             try:
                 values = dict(zip(request.names, choice, strict=True))
                 made[choice] = costed(values, programs.at(choice), request.arguments)
-                seen[choice] = made[choice].seconds
             except TilewrightError as error:
                 refused[choice] = error
-                seen[choice] = inf
-        return seen[choice]
+        return made.get(choice)
+
+    def cost(choice: tuple[int, ...]) -> float:
+        return inf if (found := known(choice)) is None else found.seconds
 
     ways = [list(candidates)] * len(request.names)
     sizes = [size for size in sizes if size in candidates] or candidates
     middle = (MIDDLE if MIDDLE in candidates else sizes[0],) * len(request.names)
 
-    def alone(i: int, values: Sequence[int]) -> list[float]:
-        """Costs of other values of one name."""
-        return [cost((*middle[:i], value, *middle[i + 1 :])) for value in values]
+    def search(
+        cost: Callable[[tuple[int, ...]], float], start: tuple[int, ...] | None = None
+    ) -> tuple[tuple[int, ...], float]:
+        """The cheapest by descent; `start`: where it may begin besides."""
 
-    starts = [(size,) * len(request.names) for size in sizes]
-    if rated is not None and len(request.names) <= pairs:
-        possible = [
-            [v for v, c in zip(w, alone(i, w), strict=True) if c < inf] for i, w in enumerate(ways)
-        ]
-        starts = list(product(*possible)) or starts
-    elif len(request.names) <= MOST_PLACES:
-        idle = [set(alone(i, (w[0], w[-1]))) == {cost(middle)} != {inf} for i, w in enumerate(ways)]
-        starts = list(product(*(middle[:1] if each else sizes for each in idle)))
-    best, least = descend(min(starts, key=cost), ways, cost, ordered=True)
-    while True:
-        other = min(_of_another_aspect(best, ways), key=cost, default=best)
-        if not cost(other) < least * 0.999:
-            break
-        best, least = descend(other, ways, cost, ordered=True)
-    for i in range(len(best)):  # what costs nothing stays in the middle
-        plain = (*best[:i], MIDDLE, *best[i + 1 :])
-        if MIDDLE in candidates and cost(plain) * 0.999 <= least:
-            best, least = plain, cost(plain)
-    usual = [c for c in made if seen[c] <= least * (1 + alike) and set(c) <= set(PLAIN)]
+        def alone(i: int, values: Sequence[int]) -> list[float]:
+            """Costs of other values of one name."""
+            return [cost((*middle[:i], value, *middle[i + 1 :])) for value in values]
+
+        starts = [(size,) * len(request.names) for size in sizes]
+        if rated is not None and len(request.names) <= pairs:
+            possible = [
+                [v for v, c in zip(w, alone(i, w), strict=True) if c < inf]
+                for i, w in enumerate(ways)
+            ]
+            starts = list(product(*possible)) or starts
+        elif len(request.names) <= MOST_PLACES:
+            idle = [
+                set(alone(i, (w[0], w[-1]))) == {cost(middle)} != {inf} for i, w in enumerate(ways)
+            ]
+            starts = list(product(*(middle[:1] if each else sizes for each in idle)))
+        starts += [] if start is None else [start]
+        best, least = descend(min(starts, key=cost), ways, cost, ordered=True)
+        while True:
+            other = min(_of_another_aspect(best, ways), key=cost, default=best)
+            if not cost(other) < least * 0.999:
+                break
+            best, least = descend(other, ways, cost, ordered=True)
+        for i in range(len(best)):  # what costs nothing stays in the middle
+            plain = (*best[:i], MIDDLE, *best[i + 1 :])
+            if MIDDLE in candidates and cost(plain) * 0.999 <= least:
+                best, least = plain, cost(plain)
+        return best, least
+
+    best, least = search(cost)
+    if len({each.order for each in made.values()}) > 1:
+        # Sums are added up in the order that is best on one thread: bits do not depend on the threads.
+        def alone(choice: tuple[int, ...], idle: bool) -> float:
+            found = known(choice)
+            return inf if found is None or found.order.idle > idle else found.alone
+
+        def in_order(choice: tuple[int, ...]) -> float:
+            found = known(choice)
+            return inf if found is None or found.order != kept else found.seconds
+
+        tried = (search(partial(alone, idle=each)) for each in (False, True))
+        start = next(choice for choice, seconds in tried if seconds < inf)
+        kept = made[start].order
+        if made[best].order != kept:
+            best, least = search(in_order, start)
+        if not every:
+            made = {choice: each for choice, each in made.items() if each.order == kept}
+    usual = [c for c in made if made[c].seconds <= least * (1 + alike) and set(c) <= set(PLAIN)]
     if alike and usual:
         best = min(usual, key=cost)
     if not programs.confirm(best):
@@ -230,10 +261,10 @@ def choices(
         error.notes = (*first.notes, Note(f"{none}; this is with {first_sizes}"))
         raise error
     for other in _around(best, candidates) if every else ():
-        cost(other)
-    order = sorted(made, key=lambda each: (each != best, seen[each]))
+        known(other)
+    order = sorted(made, key=lambda each: (each != best, made[each].seconds))
     firsts: dict[float, tuple[int, ...]] = {}
-    distinct = [each for each in order if firsts.setdefault(seen[each], each) == each]
+    distinct = [each for each in order if firsts.setdefault(made[each].seconds, each) == each]
     repeated = sorted(set(order) - set(distinct), key=order.index) if every else []
     return [made[each] for each in (*distinct, *repeated)]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from benchmarks.suites.layers import product
 from tests.acceptance import kernels
 from tests.targets.cpu.test_structure import levels_here
 from tilewright import ops
@@ -37,6 +38,18 @@ def test_the_choice_of_tiles_changes_no_bit(rng, m, k):
     a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, m)))
     found = [ops.matmul(a, b, target="cpu", num_threads=n).tobytes() for n in (1, 2, 4, 16)]
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("m, n, k", [(900, 40, 700), (130, 700, 900)])
+def test_tiles_left_open_change_no_bit(rng, m, n, k):
+    a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, n)))
+    found = set[bytes]()
+    for threads in (1, 2, 16):
+        c = np.full((m, n), np.nan, np.float32)
+        run = product.options(target="cpu", num_threads=threads)
+        run[lambda size: (tw.cdiv(m, size["BM"]), tw.cdiv(n, size["BN"]))](a, b, c)
+        found.add(c.tobytes())
+    assert len(found) == 1
 
 
 @tw.kernel
