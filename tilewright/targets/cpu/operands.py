@@ -183,9 +183,8 @@ class Operands:
                     reach, most = array.k_extent, SHARED_BYTES
                     whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
                     conditions = [spread(b, row)]
-                    if (
-                        family.in_place
-                    ):  # each panel of A reads all of a block, its part of a panel with others
+                    if family.in_place:
+                        # Each panel of A reads all of a block, a part of a panel at once with others.
                         reach, most = b.min(reach, family.depth), PAGED_BYTES
                         conditions.append(b.cmp("eq", whole, panels))
                     conditions.append(b.cmp("sle", b.times(reach, row), most))

@@ -10,7 +10,7 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
                    at once come late; rows of B beside few of A, vectors of which micro-kernels read as they are
     both           a reader copies rows of A while tiles of them are multiplied by the first columns of B: where few
                    threads share memory, it waits for it no longer than for panels
-    meanwhile      rows of A, each few of which are multiplied where they lie beside all columns, and C
+    meanwhile      rows of A that vectors read in place, and C where each few of them are multiplied by all columns
     fetched        rows of B beside few of A, where the second cache holds two blocks of k, while the block before is
                    multiplied: by name, so that nothing is fetched beyond them
     sums           C goes through the second cache once per block of k, and out of it; parts of rows of a large C take
