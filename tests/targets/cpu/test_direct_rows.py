@@ -58,7 +58,7 @@ def compiled(m: int, n: int):
 
 def test_whole_panels_are_not_copied():
     """There is a loop over rows where they are, and one over panels: twice as many products as from panels alone."""
-    found = [compiled(*tile).ir["mach"].count("math.fma") for tile in ((64, 64), (64, 256))]
+    found = [compiled(*tile).ir["mach"].count("math.fma") for tile in ((64, 96), (64, 256))]
     assert found == [288, 144]
 
 
