@@ -1,6 +1,5 @@
 """What products are estimated to take on a CPU: by shapes, threads and how operands lie."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from benchmarks.suites.layers import product
 from tests.passes.test_planner import Request
-from tilewright import dtypes
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.product_cost import PanelCosts
@@ -75,21 +73,6 @@ def test_sums_are_added_up_in_one_order_on_any_number_of_threads(level, rng):
             tiles.add((m, n, tile))
         assert len({*map(tuple, forms)}) == 1, (m, n)
     assert len(tiles) > 20
-
-
-def test_tiles_left_to_the_planner_keep_one_order_on_any_number_of_threads(rng):
-    cpu, tiles = get_target("cpu"), set()
-    for _ in range(6):
-        m, n, k = (int(2 ** rng.uniform(3, 11)) for _ in "mnk")
-        arrays = [np.zeros(shape, np.float32) for shape in ((m, k), (k, n), (m, n))]
-        orders = set()
-        for threads in (1, 2, 16):
-            options = CompileOptions(machine="avx512", num_threads=threads)
-            first, *others = cpu.choices(Request(product, *arrays), options)
-            orders |= {each.order for each in (first, *others)}
-            tiles.add((m, n, k, *first.values.values()))
-        assert len(orders) == 1, (m, n, k)
-    assert len(tiles) > 6
 
 
 @pytest.mark.parametrize("shape", [(16, 1536, 7168), (24, 2048, 8192), (20, 2560, 10240)])
@@ -270,54 +253,6 @@ def test_many_rows_of_single_k_come_once():
         seconds((2048, 8192, k), (2048, n)) / k for k, n in ((2000, 256), (2048, 256), (2048, 8192))
     )
     assert apart < 1.02 * near < 1.02 * 0.95 * wide
-
-
-def test_rows_beside_few_columns_are_read_while_they_are_multiplied():
-    """Measured on an AMX host: 4096x17x4096 by 32 x 32 takes 8.2 ms, 7 of which it multiplies."""
-    assert 0.8 < seconds((4096, 17, 4096), (32, 32)) / 8.2e-3 < 1.2
-    short, long = (seconds((4096, n, 4096), (32, n)) for n in (32, 48))
-    assert 1.2 < long / short < 1.5
-
-
-def test_vectors_multiply_few_panels_at_once_slower_than_three():
-    """One of 16 columns takes more than a third of three, beside rows that come from the second cache."""
-    one, three = (seconds((128, n, 128), (128, n)) for n in (16 + 16, 48))
-    assert one > 0.69 * three
-
-
-def test_part_of_a_panel_of_b_is_multiplied_with_others_beside_many_rows():
-    """They are copied together, which many rows pay for: by 33 columns as long as by 48, but for what is stored."""
-    part, whole = (seconds((m, n, 2048), (m, 48)) for m in (2048,) for n in (33, 48))
-    assert 0.97 < part / whole <= 1
-
-
-@pytest.mark.parametrize("level", ["avx512", "amx"])
-@pytest.mark.parametrize("types", [("f32",) * 3, BF16, F16, ("f64",) * 3])
-def test_the_form_of_a_product_is_that_of_its_code(monkeypatch, types, level):
-    """What the model finds for a tile is what the passes find, before operands are packed and then."""
-    found, form = [], CpuMachine.form
-
-    def recorded(*args, **named):
-        found.append(form(*args, **named))
-        return found[-1]
-
-    costs = PanelCosts(machine(level), 1, PANEL_RATES)
-    dtype, acc = (dtypes.from_name(types[i]) for i in (0, 2))
-    run = product.options(target="cpu", machine=level, num_threads=1)
-    for m, n in ((8, 64), (128, 17), (128, 48), (64, 4)):
-        for turned in itertools.product((False, True), repeat=2):
-            sizes = (m, 1000), (1000, n)
-            a, b = (
-                np.zeros(s[::-1], dtype.numpy).T if t else np.zeros(s, dtype.numpy)
-                for s, t in zip(sizes, turned, strict=True)
-            )
-            sides = Side(m, m, True, not turned[0]), Side(n, n, True, turned[1])
-            expected = costs.order([PlacedProduct(types, *sides, 1000, 1)], 1).forms
-            with monkeypatch.context() as patch:
-                patch.setattr(CpuMachine, "form", recorded)
-                run.compile(a, b, np.zeros((m, n), dtype.numpy), ACC=acc, BM=m, BN=n, BK=64)
-            assert set(found) == set(expected), (m, n, turned)
-            found.clear()
 
 
 def test_rows_of_b_that_few_rows_of_a_need_are_not_copied():
