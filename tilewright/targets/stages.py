@@ -60,6 +60,8 @@ class StageTexts(Mapping[str, str]):
         return texts
 
     def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            raise KeyError(f"no stage is called {name!r}; there are {', '.join(self._texts)}")
         return self._texts[name]
 
     def __iter__(self) -> Iterator[str]:

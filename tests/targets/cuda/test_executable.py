@@ -100,6 +100,13 @@ def test_launch_bounds_are_in_the_code() -> None:
     assert ".reqntid 64, 1, 1" in code.asm["ptx"] and ".target sm_90a" in code.asm["ptx"]
 
 
+def test_stages_are_found_by_their_names() -> None:
+    ir = StageTexts("module {}", lambda module, stage: stage("mach", module))
+    assert [*ir] == ["mach"] and "ptx" not in ir
+    with pytest.raises(KeyError, match="no stage is called 'ptx'; there are mach"):
+        ir["ptx"]
+
+
 def test_the_stored_form_gives_the_same_executable() -> None:
     code = executable("sm_80")
     again = get_target("cuda").load(code.artifacts(), CompileOptions(target="cuda"))
