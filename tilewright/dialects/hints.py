@@ -146,6 +146,10 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "arith has an op for each kind of number: addf, mulf, cmpf, maximumf for floats, addi, muli, cmpi, maxsi "
             "for integers and index",
         ),
+        (
+            r"padding of \S+ elements must",
+            "write a bare number, padding = 1 or padding = 1.0, or one of the elements' type, 1.0 : f32",
+        ),
         (r"the text ends", "each { has its }, and each ( its )"),
         (
             r"has no data of dense_resource",

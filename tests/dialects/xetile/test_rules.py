@@ -118,6 +118,9 @@ ILLEGAL = {
     "padding of integers": ("%t: !xetile.tile<32x32xi8>",
      "%r = xetile.load_tile %t {padding = 0.5} : !xetile.tile<32x32xi8> -> vector<32x32xi8>",
      "padding of i8 elements must be an integer"),
+    "padding of another type": ("%t: !xetile.tile<32x32xf32>",
+     "%r = xetile.load_tile %t {padding = 1 : i32} : !xetile.tile<32x32xf32> -> vector<32x32xf32>",
+     "padding of f32 elements must have their type, got 1 : i32"),
     "hint of a load": ("%t: !xetile.tile<32x32xf16>",
      "%r = xetile.load_tile %t {l2_hint = #xetile.cache_hint<write_back>} : !xetile.tile<32x32xf16> -> "
      "vector<32x32xf16>", "invalid l2_hint: #xetile.cache_hint<write_back> for a load"),

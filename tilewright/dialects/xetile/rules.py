@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     VectorType,
     i1,
+    i64,
 )
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -236,6 +237,9 @@ def _verify_padding(padding: Attribute | None, element: Attribute) -> None:
         raise VerifyException(f"padding must be a number, got {padding}")
     if isinstance(padding, FloatAttr) and not isinstance(element, AnyFloat):
         raise VerifyException(f"padding of {element} elements must be an integer, got {padding}")
+    # The RFCs write a bare number, which is one of i64 where it is whole; one float is rounded to another.
+    if isinstance(padding, IntegerAttr) and padding.type not in (element, i64):
+        raise VerifyException(f"padding of {element} elements must have their type, got {padding}")
 
 
 def _verify_same(value: VectorType, tile: TileType, shape: Sequence[int], what: str) -> None:
