@@ -147,6 +147,39 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "for integers and index",
         ),
         (
+            r"offsets, one per dimension of the source|expected two offsets",
+            "write an offset for each dimension, 0 where there is none: %a[0, %j]",
+        ),
+        (
+            r"cannot accumulate products of",
+            "products of floats are added up in f32 or their own type, of i8 in i32: give the result such a type",
+        ),
+        (
+            r"value of element type .* doesn't match the tile's element type",
+            "convert the value first, with arith.extf, arith.truncf or their like, or make the tile of its type",
+        ),
+        (
+            r"permutation index out of bounds|reduction dimensions .* don't fit",
+            "dimensions count from 0: a vector of rank 2 has 0, its rows, and 1, its columns",
+        ),
+        (r"expect order to be", "[1, 0] has rows one after the other in memory, [0, 1] columns"),
+        (
+            r"should have the same element type with the source",
+            "make the descriptor of the array's element type, and convert the value that is loaded or stored",
+        ),
+        (
+            r"[MN]-dimension mismatch",
+            "A is m x k, B is k x n, the result m x n",
+        ),
+        (
+            r"source and mem_desc have same size in bits",
+            "allocate as many bytes as the mem_desc has elements times their size: 16x64xf16 takes memref<2048xi8, 3>",
+        ),
+        (
+            r"value elements must match chunk size|Mask should match value",
+            "16 offsets with chunk_size = 2 give vector<16x2xf16>, and their mask is vector<16xi1>",
+        ),
+        (
             r"padding of \S+ elements must",
             "write a bare number, padding = 1 or padding = 1.0, or one of the elements' type, 1.0 : f32",
         ),
