@@ -198,11 +198,12 @@ class Costs:
         loops = {a for a in self.axes if tiling.mapping[a] == "sequential"}
         products: set[tuple[str, ...]] = set()
         layers = passes(self.nest, tiling)
+        extremes = [e.statement for e in self.counted if e.statement.combine in ("max", "min")]
         for s in self.counted:
             axes, core, layer = s.axes, s.core, layers[s.statement.name]
             around: tuple[str, ...] = ()
             under.flops[axes, axes] += layer * s.statement.flops
-            if any(online(self.nest, tiling, s.statement, e.statement) for e in self.counted):
+            if any(online(self.nest, tiling, s.statement, e) for e in extremes):
                 under.near[axes, self.set_of(s.statement.kept)] += layer * 4  # rescaled each time
             if core is None:
                 under.near[axes, axes] += layer * 4
