@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from xdsl.ir import Operation
 
 from tests.reference.kernels import run
 from tilewright.diagnostics import CheckError
+from tilewright.reference.machine import Group
 
 SLM = "memref<8x8xf32, 3>"
 SLM_TILE = "!xetile.tile<8x8xf32, #xetile.tile_attr<memory_space = 3 : i64>>"
@@ -163,6 +167,76 @@ def test_uninitialised_slm_is_found_and_poisoned():
     report = run("%o: memref<1xf32>", body.replace("PLACE", "%c1"), [out], check=True)
     assert kinds(report) == ["uninitialised"] and "SLM" in report.errors[0].message
     assert np.isnan(out[0])
+
+
+@pytest.mark.parametrize("programs", [3, 8])
+def test_one_condition_takes_or_leaves_a_whole_tile(programs: int):
+    array = f"memref<{8 * programs}x8xf32>"
+    body = f"""
+  %slm = memref.alloc() : {SLM}
+  %t = xetile.init_tile %slm[%c0, %c0] : {SLM} -> {SLM_TILE}
+  %i = gpu.block_id x
+  %own = arith.muli %i, %c8 : index
+  %u = xetile.init_tile %o[%own, %c0] : {array} -> !xetile.tile<8x8xf32>
+  %one = arith.constant dense<1.0> : vector<8x8xf32>
+  %some = arith.cmpi sge, %i, FIRST : index
+  scf.if %some {{
+    xetile.store_tile %one, %t : vector<8x8xf32>, {SLM_TILE}
+  }}
+  %v = xetile.load_tile %t : {SLM_TILE} -> vector<8x8xf32>
+  %c = arith.cmpi sge, %i, %c1 : index
+  %w = arith.select %c, %v, %one : vector<8x8xf32>
+  xetile.store_tile %w, %u : vector<8x8xf32>, !xetile.tile<8x8xf32>
+"""
+    out = np.zeros((8 * programs, 8), np.float32)
+
+    def found(first: str) -> list[str]:
+        text = body.replace("FIRST", first)
+        return kinds(run(f"%o: {array}", text, [out], (programs,), check=True))
+
+    assert found("%c1") == [] and (out == 1).all()
+    assert found("%c2") == ["uninitialised"]
+
+
+def test_conditions_behind_a_load_are_computed_ahead_once(monkeypatch: pytest.MonkeyPatch):
+    """However many ways lead from the condition back to a value."""
+    squares = "\n".join(f"%n{i + 1} = arith.muli %n{i}, %n{i} : index" for i in range(12))
+    body = f"""
+  %t = xetile.init_tile %o[%c0, %c0] : memref<8x8xf32> -> !xetile.tile<8x8xf32>
+  %v = xetile.load_tile %t : !xetile.tile<8x8xf32> -> vector<8x8xf32>
+  %n0 = gpu.block_id x
+  {squares}
+  %c = arith.cmpi eq, %n12, %c0 : index
+  %w = arith.select %c, %v, %v0 : vector<8x8xf32>
+  xetile.store_tile %w, %t : vector<8x8xf32>, !xetile.tile<8x8xf32>
+"""
+    runs: list[str] = []
+    execute = Group.execute
+
+    def counted(self: Group, op: Operation, meaning: Any) -> None:
+        runs.append(op.name)
+        execute(self, op, meaning)
+
+    monkeypatch.setattr(Group, "execute", counted)
+    zero = "%v0 = arith.constant dense<0.0> : vector<8x8xf32>\n"
+    out = np.ones((8, 8), np.float32)
+    assert run("%o: memref<8x8xf32>", zero + body, [out], check=True).ok and (out == 1).all()
+    assert runs.count("arith.muli") <= 2 * 12
+
+
+def test_what_a_condition_takes_out_is_read_from_memory_all_the_same():
+    body = """
+  %t = xetile.init_tile %p[0, 0], [%c4, %c8], [%c8, %c1] : i64 -> !xetile.tile<4x8xf32>
+  %none = arith.constant dense<false> : vector<4x8xi1>
+  %zero = arith.constant dense<0.0> : vector<4x8xf32>
+  %v = xetile.load_tile %t : !xetile.tile<4x8xf32> -> vector<4x8xf32>
+  %w = arith.select %none, %v, %zero : vector<4x8xi1>, vector<4x8xf32>
+  %u = xetile.init_tile %o[0, 0] : memref<4x8xf32> -> !xetile.tile<4x8xf32>
+  xetile.store_tile %w, %u : vector<4x8xf32>, !xetile.tile<4x8xf32>
+"""
+    out = np.zeros((4, 8), np.float32)
+    report = run("%p: i64, %o: memref<4x8xf32>", body, [64, out], check=True)
+    assert kinds(report) == ["wild access"]
 
 
 def test_out_of_bounds_tiles_warn_and_memref_accesses_are_errors():

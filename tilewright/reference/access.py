@@ -171,13 +171,22 @@ def box_addresses(boxes: Boxes, itemsize: int, rows: int) -> tuple[Index, Array]
 
 
 def gather(
-    site: Site, address: Index, wanted: Array, dtype: np.dtype[Any], otherwise: Array
+    site: Site,
+    address: Index,
+    wanted: Array,
+    dtype: np.dtype[Any],
+    otherwise: Array,
+    used: Array | None = None,
 ) -> Array:
-    """Elements at addresses where `wanted`, elsewhere those of `otherwise`; shapes agree."""
+    """Elements at addresses where `wanted`, elsewhere those of `otherwise`; shapes agree.
+
+    Those that are not `used` must be in memory too, but count as not read (`Site.taken`).
+    """
     address, wanted, otherwise = np.broadcast_arrays(address, wanted, otherwise)
     wanted = site.accessible(wanted, address, address + dtype.itemsize, writes=False)
     if site.checking:
-        site.note_elements(address, wanted, dtype.itemsize, "read")
+        read = wanted if used is None else wanted & used
+        site.note_elements(address, read, dtype.itemsize, "read")
     result = np.array(otherwise, dtype)
     for places, view, index in _in_step(address, wanted, dtype):
         result[places] = view[index]

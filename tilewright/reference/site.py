@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from tilewright.dialects.dominance import reachable
 from tilewright.passes.memory_objects import is_pure
 from tilewright.reference.batch import Batch
+from tilewright.reference.numerics import shape_of
 from tilewright.reference.registry import MEANINGS
 from tilewright.reference.report import finding_at
 from tilewright.reference.shadow import Kind
@@ -75,32 +78,45 @@ class Site:
 
     def taken(self, result: SSAValue) -> Array | None:
         """Which elements of a result of this op are used: those that the selections which are its users take, where
-        their conditions are known. None where all may be."""
+        their conditions are known. None where all may be, or nobody asks (the mode does not check)."""
         found: Array | None = None
-        for use in result.uses:
+        for use in result.uses if self.checking else ():
             choice = use.operation
             if not isinstance(choice, arith.SelectOp) or use.index != 1:
                 return None
             if choice.parent is not self.op.parent or not self._known(choice.cond):
                 return None
             wanted = self.group.get(choice.cond)
+            rank = len(shape_of(result.type)) + 1  # one condition may be for a whole tile
+            wanted = wanted.reshape(wanted.shape + (1,) * (rank - wanted.ndim))
             found = wanted if found is None else found | wanted
         return found
 
     def _known(self, value: SSAValue) -> bool:
         """Whether an operand of a later op of the same block has its rows: what is pure may be computed ahead."""
-        here, made = self.op, value.owner
-        block = here.parent
-        if isinstance(made, Block) or block is None:
-            return True
-        first = block.find_ancestor_op_in_block(made)
-        if first is None or first.is_before_in_block(here):
-            return True
-        if made.parent is not block or made.regions or not is_pure(made):
+        here, block = self.op, self.op.parent
+        assert block is not None
+        later = set[Operation]()
+        op: Operation | None = here
+        while op is not None:
+            later.add(op)
+            op = op.next_op
+
+        def missing(values: Iterable[SSAValue]) -> list[Operation]:
+            made = (v.owner for v in values)
+            return [
+                op
+                for op in made
+                if isinstance(op, Operation) and block.find_ancestor_op_in_block(op) in later
+            ]
+
+        ahead: list[Operation] = []
+        for last in missing([value]):
+            ahead = reachable(last, lambda op: missing(op.operands))[::-1]
+        if not all(op.parent is block and not op.regions and is_pure(op) for op in ahead):
             return False
-        if not all(self._known(operand) for operand in made.operands):
-            return False
-        self.group.execute(made, MEANINGS[made.name])
+        for op in ahead:
+            self.group.execute(op, MEANINGS[op.name])
         self.op = here
         return True
 

@@ -82,12 +82,13 @@ def _aligned(site: Site, op: Any, rows: Index, mask: Array) -> None:
 def _load(site: Site, type: Attribute, address: Index, wanted: Array, otherwise: Array) -> Array:
     """Elements (rows, count) of a type; a bool is a byte."""
     dtype = storage(type)
-    if site.checking and (taken := site.taken(site.op.results[0])) is not None:
-        wanted = wanted & taken.reshape(taken.shape[0], -1)
+    used = site.taken(site.op.results[0])
+    if used is not None:
+        used = used.reshape(used.shape[0], -1)
     if dtype.kind != "b":
-        return access.gather(site, address, wanted, dtype, otherwise)
-    found = access.gather(site, address, wanted, np.dtype(np.uint8), otherwise.view(np.uint8))
-    return found != 0
+        return access.gather(site, address, wanted, dtype, otherwise, used)
+    bits = otherwise.view(np.uint8)
+    return access.gather(site, address, wanted, np.dtype(np.uint8), bits, used) != 0
 
 
 def _store(site: Site, address: Index, wanted: Array, value: Array) -> None:

@@ -96,11 +96,11 @@ def load_tile(site: Site, op: xetile.LoadTileOp, tile: TileValue) -> Any:
         step = number * shape[fastest - len(tile.offsets)]
         offsets = [o + step if d == fastest else o for d, o in enumerate(tile.offsets)]
         here = TileValue(tile.base, tile.sizes, tile.strides, tuple(offsets))
-        plain = op.permutation is None
-        wanted = site.taken(op.values[number]) if site.checking and plain else None
-        if wanted is not None:  # what a mask takes out counts as not read
-            address, wanted = element_addresses(site, here, shape, dtype.itemsize, wanted)
-            loaded.append(access.gather(site, address, wanted, dtype, np.full((), padding, dtype)))
+        used = site.taken(op.values[number]) if op.permutation is None else None
+        if used is not None:
+            address, inside = element_addresses(site, here, shape, dtype.itemsize, None)
+            none = np.full((), padding, dtype)
+            loaded.append(access.gather(site, address, inside, dtype, none, used))
             continue
         rows = access.load_boxes(site, boxes_of(here, shape), dtype, padding)
         rows = rows.reshape(rows.shape[0], *shape)
