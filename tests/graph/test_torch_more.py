@@ -110,6 +110,11 @@ OPS = {
         torch.view_as_real(torch.view_as_complex(x.view(6, 10, 2)) * torch.polar(y[:, :10], x[:, :10])).flatten(1),
         (torch.complex(x, y).conj() / torch.complex(y, x) + 2 - torch.complex(x, x)).imag,
         torch.complex(x, y).T.abs(), torch.view_as_real(torch.complex(x, y)[1:3].sum(0))), *TWO),
+    "parts": (lambda x, y: (
+        torch.view_as_real(x + 2j), torch.view_as_real((x + 1j).sum(1)), torch.real(x) + y,
+        torch.view_as_real(torch.complex(x[:, :1], y).sum(1)), (torch.complex(x, y) * torch.arange(20)).imag,
+        (1 - torch.complex(x, y)).abs(), (1 / torch.complex(x, y)).real,
+        torch.complex(x, y).split(15, 1)[1].abs()), *TWO),
     "turned": (Turned(), (2, 7, 4, 6)),
     "letters": (lambda a, b: (torch.einsum("...ij,...jk->...ik", a, b), torch.einsum("...ij,jk", a, b[0]),
                               torch.einsum("bii->bi", a[:, :4, :4]), torch.einsum("iij,j->i", a[:, :3], a[0, 0])),

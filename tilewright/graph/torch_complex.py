@@ -6,14 +6,16 @@ uses up again (rotations of pairs by polar numbers) never leaves the graph.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tilewright.diagnostics import CompileError
+from tilewright.dtypes import DType
 from tilewright.graph import arrange, composed
-from tilewright.graph.traced import Traced
+from tilewright.graph.traced import Traced, broadcast
 
 
 class Complex(NamedTuple):
@@ -35,6 +37,20 @@ class Complex(NamedTuple):
     def seen(pairs: Traced) -> Complex:
         """Pairs along the last dimension."""
         return Complex(pairs[..., 0], pairs[..., 1])
+
+
+def settled(x: Complex, dtype: DType) -> Complex:
+    """Both parts as arrays of one shape and a type: what an op does to each is what it does to both."""
+    arrays = [part for part in x if isinstance(part, Traced)]
+    extents = broadcast("complex numbers", [part.extents for part in arrays])
+    return Complex(
+        *(
+            arrange.broadcast_to(part.astype(dtype), extents)
+            if isinstance(part, Traced)
+            else arrange.full_like(arrays[0], part, extents, dtype)
+            for part in x
+        )
+    )
 
 
 def holds(value: Any) -> bool:
@@ -62,7 +78,8 @@ def applied(name: str, op: Callable[..., Any], args: Any, keywords: Any) -> Any:
             return value[which]
         return [part(which, v) for v in value] if isinstance(value, list) else value  # pyright: ignore
 
-    return Complex(*(op(*(part(n, a) for a in args), **keywords) for n in (0, 1)))
+    real, imag = (op(*(part(n, a) for a in args), **keywords) for n in (0, 1))
+    return list(map(Complex, real, imag)) if isinstance(real, list) else Complex(real, imag)
 
 
 def _product(x: Complex, y: Complex) -> Complex:
@@ -89,6 +106,7 @@ def _sum(sign: int) -> Callable[..., Complex]:
 
 _BINARY: Final[Mapping[str, Callable[..., Complex]]] = {
     "mul": _product, "div": _quotient, "add": _sum(1), "sub": _sum(-1),
+    "rsub": lambda x, y, **more: _sum(-1)(y, x, **more), "reciprocal": lambda x: _quotient(Complex(1.0, 0.0), x),
 }  # fmt: skip
 
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -97,7 +115,7 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "polar": lambda size, angle: Complex(size * np.cos(angle), size * np.sin(angle)),
     **dict.fromkeys(("conj", "_conj", "conj_physical"), lambda x: Complex(x.real, -x.imag)),
     **dict.fromkeys(("resolve_conj", "resolve_neg", "detach", "to", "_to_copy"), lambda x, *_: x),
-    "_assert_tensor_metadata": lambda *_: None,
+    "getitem": operator.getitem, "_assert_tensor_metadata": lambda *_: None,
 }  # fmt: skip
 """What such an op does, by its name without the overload."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.diagnostics import CompileError, Location, TilewrightError
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.torch_complex import OPS as COMPLEX
-from tilewright.graph.torch_complex import Complex, applied, holds
+from tilewright.graph.torch_complex import Complex, applied, holds, settled
 from tilewright.graph.torch_ops import MADE, OPS, dtype_of
 from tilewright.graph.trace import ArrayType, trace
 from tilewright.graph.traced import Traced
@@ -186,8 +186,10 @@ def _called(node: Any, args: Any, keywords: Any, like: Traced) -> Any:
             keywords["dtype"] = dtype_of(wanted.dtype)
             args = args if any(isinstance(a, Traced) for a in args) else [like, *args]
         if holds(args) or _op(node) not in OPS:
-            return applied(_op(node), OPS.get(_op(node), _op), args, keywords)
-        return _as_torch_says(OPS[_op(node)](*args, **keywords), wanted)
+            made = applied(_op(node), OPS.get(_op(node), _op), args, keywords)
+        else:
+            made = OPS[_op(node)](*args, **keywords)
+        return _as_torch_says(made, wanted)
     except TilewrightError as error:
         raise CompileError(
             f"{_name(node)}: {error.message}",
@@ -209,6 +211,8 @@ _APART = "export what comes before it and what comes after it, and let torch do 
 
 def _as_torch_says(made: Any, wanted: Any) -> Any:
     """In torch's types, whatever traced arrays promote to; of another shape it would be a fault of the table."""
+    if isinstance(made, Complex):
+        return settled(made, dtype_of(wanted.dtype.to_real()))
     if isinstance(made, (list, tuple)):
         pairs = zip(made, wanted, strict=False)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return type(made)(_as_torch_says(*pair) for pair in pairs)  # pyright: ignore
