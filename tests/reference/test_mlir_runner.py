@@ -36,7 +36,7 @@ def test_print_memref_of_integers_and_rank_zero(runner):
     runner.print_memref(np.array([[[1], [-2]]], np.int8))
     runner.print_memref(np.array(3, np.int32))
     assert "[[[1], \n  [-2]]]\n" in runner.text
-    assert runner.text.endswith("strides = [] data = \n3\n")
+    assert runner.text.endswith("strides = [] data = \n[3]\n")
 
 
 def test_a_million_values_print(runner):
