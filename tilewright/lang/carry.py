@@ -177,10 +177,10 @@ def meet_leaf(a: object, b: object) -> Leaf:
 
 def _array_of_either(a: Array, b: Array) -> Leaf:
     """Which of two arrays it is, is all that is not known of it."""
-    if a.type != b.type:
-        raise Mismatch(f"{a.type} and {b.type}, which differ")
     if a.is_view or b.is_view:
         raise Mismatch("one is a part of an array (tw.view), whose extents are not carried")
+    if a.type != b.type:
+        raise Mismatch(f"{a.type} and {b.type}, which differ")
     return leaf_of(a)
 
 
