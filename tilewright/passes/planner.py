@@ -152,6 +152,8 @@ def choices(
 ) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first, and one of those
     that cost the same. `every`: those that a search might try besides (`_around`), all others of the same cost last.
+    Where sizes decide in which order `model`'s sums are added up, the first is of the order that is best on one
+    thread, and so are all without `every`.
 
     `alike`: costs that differ by this part of the least one are the same, for no more is known of them; of these, sizes
     that a person would try are chosen, of which lengths are multiples more often than of others.
@@ -221,7 +223,7 @@ def choices(
     best, least = search(cost)
     if len({each.order for each in made.values()}) > 1:
         # Sums are added up in the order that is best on one thread: bits do not depend on the threads.
-        def alone(choice: tuple[int, ...], idle: bool) -> float:
+        def on_one_thread(choice: tuple[int, ...], idle: bool) -> float:
             found = known(choice)
             return inf if found is None or found.order.idle > idle else found.alone
 
@@ -229,7 +231,7 @@ def choices(
             found = known(choice)
             return inf if found is None or found.order != kept else found.seconds
 
-        tried = (search(partial(alone, idle=each)) for each in (False, True))
+        tried = (search(partial(on_one_thread, idle=each)) for each in (False, True))
         start = next(choice for choice, seconds in tried if seconds < inf)
         kept = made[start].order
         if made[best].order != kept:
