@@ -10,6 +10,8 @@ import pytest
 from tests.arrays import error
 from tests.passes.linalg.programs import Array, drawn, peer, program, run_on
 from tests.peer.mlir_opt import needs_mlir_runner
+from tilewright.dialects.text import parse_module
+from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 
 IJ = "affine_map<(i, j) -> (i, j)>"
 
@@ -126,3 +128,25 @@ def test_a_sum_so_far_of_numpy(capfd: pytest.CaptureFixture[str]):
         sums, last = run_on(text, target, capfd)[0]
         np.testing.assert_array_equal(sums[:, -1], last)
         assert error(sums, 1 + np.cumsum(x.astype(np.float64), axis=1)) < 1e-5
+
+
+@pytest.mark.parametrize("lines", [
+    "%k = affine.apply affine_map<(d) -> (d * 2 + 1)>(%i)\n  %n = arith.index_cast %k : index to i32",
+    "%k = affine.min affine_map<(d) -> (d, 3)>(%i)\n  %n = arith.index_cast %k : index to i32",
+    "%n = scf.execute_region -> i32 {\n  %k = arith.index_cast %i : index to i32\n  scf.yield %k : i32\n  }",
+    "%t = arith.cmpi sge, %i, %i : index\n  cf.assert %t, \"i\"\n  %n = arith.index_cast %i : index to i32",
+])  # fmt: skip
+def test_what_plain_bodies_can_say_stays_of_tiles(lines: str):
+    body = f"""^bb0(%a: f32, %b: f32):
+  %i = linalg.index 0 : index
+  {lines}
+  %f = arith.sitofp %n : i32 to f32
+  %v = arith.addf %a, %f : f32
+  linalg.yield %v : f32"""
+    text = generic(f"{IJ}, {IJ}", BOTH, "%o : memref<5x7xf32>", body)
+    module = parse_module(
+        f"func.func @main(%x: memref<5x7xf32>, %o: memref<5x7xf32>) {{\n  {text}\n  return\n}}"
+    )
+    linalg_to_xetile(module)
+    names = {op.name for op in module.walk()}
+    assert "xetile.store_tile" in names and "memref.store" not in names

@@ -12,7 +12,8 @@ These are ops whose body branches, loops or stores; whose results have a place f
 far) or keep what the last round gives; and whose results are written at places that are not linear in the loops, but
 each at its own.
 
-Requires: structured ops on memrefs. Guarantees: same results, with the loops in the order in which the op has them.
+Requires: structured ops on memrefs, with plain bodies. Guarantees: same results, with the loops in the order in which
+the op has them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from xdsl.dialects import affine, arith, memref
+from xdsl.dialects import affine, arith, cf, memref
 from xdsl.dialects.builtin import AffineMapAttr, MemRefType
 from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
@@ -33,8 +34,9 @@ from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import memref_type
 from tilewright.passes.emit import Before
 
-_OF_TILES = (arith.ConstantOp, IndexOp, YieldOp, memref.LoadOp)
-"""What bodies of tiles have besides functions of elements."""
+_OF_TILES = (arith.ConstantOp, IndexOp, YieldOp, memref.LoadOp, cf.AssertOp)
+"""What bodies of tiles have besides functions of elements; what is asserted there (of indices, in front of a load) is
+taken to hold."""
 _TRIED = 1 << 20
 """Rounds whose places are held against one another."""
 _LINEAR = (AffineBinaryOpKind.Add, AffineBinaryOpKind.Mul)

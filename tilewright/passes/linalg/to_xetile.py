@@ -72,8 +72,8 @@ OPEN = 2048
 def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
-    element_loops(module)
     plain_bodies(module)
+    element_loops(module)
     _same_in_every_round(module)
     known_arguments(module)
     sizes = _Sizes(choose)
