@@ -100,7 +100,9 @@ OPS = {
         torch.diff(x), x.clip(-1, 1), x.isclose(y), F.softmin(x, -1), F.hardshrink(x), x.quantile(0.3, dim=1),
         torch.block_diag(x, y), F.triplet_margin_loss(x, y, x.roll(1, 0)),
         x.index_fill(1, torch.tensor([1, 2]), 3.0)), *TWO),
-    "buckets": (lambda x: tuple(torch.bucketize(x, torch.tensor([-1, 0.0, 1]), right=r) for r in (True, False)), ONE),
+    "buckets": (lambda x: tuple(
+        torch.bucketize(torch.where(x > 1, torch.nan, x), torch.tensor([-1, 0.0, 1]), right=r)
+        for r in (True, False)), ONE),
     "places in several dimensions": (lambda x, y: (
         x.index_put((torch.tensor([1, -1]), torch.tensor([2, 3])), y[0, :2]), x.gather(1, (y[:2, :3] > 0).long()),
         x.index_put((torch.tensor([1, 1]), torch.tensor([2, 2])), y[0, :2], True),

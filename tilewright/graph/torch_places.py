@@ -348,7 +348,8 @@ def _grid_sample(x: Traced, grid: Traced, mode: int, padding: int, corners: bool
 
 
 def _buckets(x: Traced, bounds: Traced, right: bool = False) -> Traced:
-    """How many of the bounds, in order along the last dimension, are less than each element, or at most (`right`)."""
+    """How many of the bounds, in order along the last dimension, are less than each element, or at most (`right`); all
+    of them where it is NaN."""
     size = bounds.extents[-1].number
     if size is None or size > MOST_RANKED:
         raise CompileError(
@@ -357,7 +358,7 @@ def _buckets(x: Traced, bounds: Traced, right: bool = False) -> Traced:
         )
     if bounds.ndim > 1:
         bounds = bounds[..., None, :]
-    return elementwise("le" if right else "lt", bounds, x[..., None]).sum(-1)
+    return size - elementwise("gt" if right else "ge", bounds, x[..., None]).sum(-1)
 
 
 def _gathered(x: Traced, dim: int, ids: Traced, **_: Any) -> Traced:
