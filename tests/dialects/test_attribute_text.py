@@ -114,6 +114,11 @@ def test_one_for_many_elements_takes_no_list():
     assert "dense<1.500000e+00>" in print_module(module)
 
 
+def test_one_for_no_elements():
+    assert constant("dense<1.5> : tensor<0xf32>") == constant("dense<> : tensor<0xf32>") == []
+    assert constant("dense<2> : tensor<3x0xi32>") == []
+
+
 def test_wide_integers():
     text = "func.func @f() {\n  %c = arith.constant 100000000000000000000 : i128\n  return\n}"
     assert "100000000000000000000 : i128" in print_module(parse_module(text))

@@ -156,7 +156,8 @@ class AttributesParser(Parser):
     def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
         start = self.pos
         try:
-            return self._packed(type) or super().parse_dense_int_or_fp_elements_attr(type)
+            found = self._packed(type)  # which is false where it has no elements
+            return super().parse_dense_int_or_fp_elements_attr(type) if found is None else found
         except OverflowError:
             self.raise_error("a number is beyond what the element type holds", start, self.pos)
 
