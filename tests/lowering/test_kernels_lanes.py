@@ -12,10 +12,10 @@ from xdsl.dialects import scf
 
 import tilewright as tw
 from tests.arrays import poison
+from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, run, wrong
 from tests.lowering.test_kernels import (
     RUN,
-    SEED,
     array,
     bias_and_row_sums,
     columns_too,
@@ -170,7 +170,7 @@ def test_attention(causal: bool):
 @pytest.mark.parametrize("name", RUN.PROGRAMS)
 def test_rfc(name: str):
     size = 512 if "two_cache" in name else 256
-    args, _ = RUN.PROGRAMS[name](size, np.random.default_rng(SEED))
+    args, _ = RUN.PROGRAMS[name](size, fresh_rng())
     module = rfc(name, size)
     expected = run(module, (1, 1, 1), args)
     lower(module, ALL)
@@ -182,7 +182,7 @@ def test_rfc(name: str):
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])
 def test_elements_outside_of_their_array(chip: str):
     """They are padded or dropped."""
-    rng = np.random.default_rng(SEED)
+    rng = fresh_rng()
     at = rng.permutation(128).astype(np.int32)[None, :] - 20
     at[0, 5], at[0, 70] = 2**31 - 1, -(2**31)
     module, args = module_of(anywhere, at, array(70), poison(70), array(70), poison(1, 128))

@@ -30,6 +30,8 @@ WIDER = (
     "op xegpu.convert_layout: expected key entry for input_layout",
     # Rows of a block message are a lane's columns where panels lie column by column.
     "mem_desc should be row major when subgroup_block_io is set",
+    # A mem_desc has two dimensions or more, which accesses of any rank reach.
+    "mem_desc must be 2D",
 )
 OWN_FORM = re.compile(r"xegpu\.atomic_rmw \w+ %[\w#]+\[")
 """MLIR's atomics have offsets in a descriptor of theirs; ours stand on the op, as those of its loads."""
