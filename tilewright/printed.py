@@ -18,6 +18,10 @@ WHOLE = 64
 EDGE = 3
 """Elements shown at each end of a larger tile's rows and columns."""
 
+PUNCTUATION = {"open": "( ", "close": " )", "comma": ", ", "newline": "\n"}
+"""What vector.print writes around and between numbers, by its own word; a program that prints by the runner's library
+calls `printOpen` and its like."""
+
 Positions = list[tuple[int, ...]]
 
 

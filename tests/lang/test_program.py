@@ -1,14 +1,21 @@
 """Programs among others: ids, barriers, subgroups; assertions, printing, breakpoints."""
 
+import ast
+import importlib
 import io
+import pkgutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.ir import Operation
 
 import tilewright as tw
 from tests.arrays import poison
 from tests.draws import fresh_rng
 from tests.lang.reference import ir, refused, run
+from tilewright import lang
 
 
 @tw.kernel
@@ -181,3 +188,28 @@ def test_assertions_on_the_cpu():
         kernel[3](x, 0, "n must be positive")
     assert "assert n > 0, MESSAGE" in str(caught.value)
     kernel[3](x, 1, "n must be positive")
+
+
+def made_by(module: Any) -> set[type[Operation]]:
+    """The classes of ops that a module's source names."""
+    found: list[Any] = []
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.Name):
+            found.append(vars(module).get(node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found.append(getattr(vars(module).get(node.value.id), node.attr, None))
+    classes = {each for each in found if isinstance(each, type) and issubclass(each, Operation)}
+    return classes - {Operation}
+
+
+def test_expand_ops_is_asked_for_all_that_it_has_rules_for():
+    """Kernels of the language wait for that pass where they have one of these ops, which are told by hand."""
+    from tilewright.lang.build import EXPANDED
+    from tilewright.passes.expand_ops import EXPANSIONS
+
+    names = [info.name for info in pkgutil.iter_modules(lang.__path__)]
+    made = set[type[Operation]]().union(
+        *(made_by(importlib.import_module(f"{lang.__name__}.{name}")) for name in names)
+    )
+    assert len(made) > 50
+    assert {op.name for op in made} & {*EXPANSIONS} == {op.name for op in EXPANDED}

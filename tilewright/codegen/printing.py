@@ -22,13 +22,8 @@ from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element
 from tilewright.dialects import tw
 from tilewright.dialects.upstream.vector.memory import ending
+from tilewright.printed import PUNCTUATION
 
-_PUNCTUATION = {
-    "newline": "printNewline",
-    "open": "printOpen",
-    "close": "printClose",
-    "comma": "printComma",
-}
 _I64 = Element("i64", "i64", "int", 64, 64)
 _F64 = Element("f64", "double", "float", 64, 64)
 
@@ -77,8 +72,8 @@ def print_vector(p: Printer, op: vector.PrintOp) -> None:
         elif not kind.get_shape():  # parentheses around the one number
             numbers = numbers.reshape((1,))
         _print_nested(p, op, layout.element, source, numbers)
-    if name in _PUNCTUATION:
-        p.call("void", _PUNCTUATION[name], [])
+    if name in PUNCTUATION:
+        p.call("void", f"print{name.capitalize()}", [])
 
 
 @prints("tw.print")

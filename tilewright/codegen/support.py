@@ -11,14 +11,14 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.arguments import array_of_memref
-from tilewright.printed import OPEN, number, spelled
+from tilewright.printed import OPEN, PUNCTUATION, number, spelled
 
 
 def _write(text: str) -> None:
@@ -102,10 +102,10 @@ _FUNCTIONS = {
     "printF32": ((C.c_float,), lambda x: _write(f"{x:g}")),
     "printF64": ((C.c_double,), lambda x: _write(f"{x:g}")),
     "printString": ((C.c_char_p,), lambda data: _write(data.decode(errors="replace"))),
-    "printOpen": ((), lambda: _write("( ")),
-    "printClose": ((), lambda: _write(" )")),
-    "printComma": ((), lambda: _write(", ")),
-    "printNewline": ((), lambda: _write("\n")),
+    **{
+        f"print{name.capitalize()}": ((), partial(_write, text))
+        for name, text in PUNCTUATION.items()
+    },
     "tw_assert_failed": ((C.c_char_p,), _assert_failed),
     "tw_memref_copy": ((C.c_int64, C.c_int64, C.c_void_p, C.c_int64, C.c_void_p), _copy),
 }

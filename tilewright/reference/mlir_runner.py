@@ -29,6 +29,7 @@ from tilewright import dtypes
 from tilewright.arguments import array_of_memref
 from tilewright.diagnostics import did_you_mean, error_at, unsupported
 from tilewright.frozen import frozen
+from tilewright.printed import PUNCTUATION
 
 Array = NDArray[Any]
 
@@ -46,9 +47,6 @@ ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
 
 _WHOLE: Final = 1000
 """Elements of the largest result that is printed whole."""
-
-PUNCTUATION: Final = {"Open": "( ", "Close": " )", "Comma": ", ", "Newline": "\n"}
-"""What vector.print writes between numbers, by the end of its function's name."""
 
 OWN: Final = "tw_"
 """Prefix of functions that no public library has: what `runtime.program.entry` calls."""
@@ -246,7 +244,10 @@ class Runner:
                     ("F32", ("f32",), self.print_number),
                     ("F64", ("f64",), self.print_number),
                     ("Flops", ("f64",), self.print_rate),
-                    *((n, (), partial(self.write, text)) for n, text in PUNCTUATION.items()),
+                    *(
+                        (n.capitalize(), (), partial(self.write, text))
+                        for n, text in PUNCTUATION.items()
+                    ),
                 )
             ),
             RunnerFunction("nanoTime", (), self.nanoseconds, "i64"),

@@ -25,13 +25,13 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp
 from tilewright.dialects.upstream.vector.memory import ending
+from tilewright.printed import PUNCTUATION
 from tilewright.reference.meanings.debug import row_of
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?(hh|h|ll|l|z|j|t|L)?(.?)", re.DOTALL)
 _SHORT = {"hh": 8, "h": 16}
-_PUNCTUATION = {"newline": "\n", "open": "( ", "close": " )", "comma": ", "}
 
 
 def write(site: Site, position: int, text: str) -> None:
@@ -112,7 +112,7 @@ def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
     """MLIR's format; a value ends its line unless a punctuation is given."""
     text = op.properties.get("stringLiteral")
     before = text.data if isinstance(text, StringAttr) else ""
-    after = _PUNCTUATION.get(ending(op), "")
+    after = PUNCTUATION.get(ending(op), "")
     for position in range(site.count):
         shown = "".join(
             _mlir_text(row_of(value, position), operand.type)

@@ -156,9 +156,11 @@ class LyingProduct(ABC):
             if operand.ahead is not None and not packed:
                 found = b.both(found, b.negated(operand.ahead))
             found = b.both(found, b.cmp("sgt", operand.x_count, 0))
+        length = self.length
         if not self.known:
-            found = b.both(found, b.cmp("sle", self.there(), LONGEST))
-        reach = b.times(self.operands[1].steps[1], self.length if self.known else self.there())
+            length = self.there()
+            found = b.both(found, b.cmp("sle", length, LONGEST))
+        reach = b.times(self.operands[1].steps[1], length)
         found = b.both(found, b.cmp("sle", reach, NEAR))
         assert found is not None
         return found
