@@ -1,10 +1,14 @@
 """Elementwise functions: exp .. ceil, maximum, minimum, where, fma."""
 
+# pyright: reportReturnType=false
+# Functions of one float are a signature and a sentence: `_of_floats` makes what they do.
+
 from __future__ import annotations
 
 import builtins
 import math as python_math
 from collections.abc import Callable
+from functools import wraps
 from numbers import Real
 from typing import Any, TypeVar, cast
 
@@ -19,6 +23,7 @@ from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
 from tilewright.lang.values import Operand, Value, describe_type
 
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 OperandT = TypeVar("OperandT", Value, float)
 """A value gives a value; a number of compile time gives one of compile time."""
 
@@ -51,199 +56,100 @@ def _float_function(
     return mapped(Value(emitter(name).result(op), x.dtype, x.shape, weak=x.weak), wg_map)
 
 
-@language
+def _of_floats(
+    build: Callable[..., Operation], fold: Callable[[float], float], *, at: float, gives: float
+) -> Callable[[FunctionT], FunctionT]:
+    """Makes a signature and what it gives of one float a function of the language: the op of values, Python's of
+    numbers, and an example, `at` a number, in its docstring."""
+
+    def declare(said: FunctionT) -> FunctionT:
+        name = said.__name__
+
+        @wraps(said)
+        def function(x: Any, *, wg_map: WgMap | None = None) -> Any:
+            return _float_function(name, x, build, fold, wg_map)
+
+        function.__doc__ = _EXAMPLE.format(what=said.__doc__, name=name, at=at, gives=gives)
+        return cast(FunctionT, language(function))
+
+    return declare
+
+
+_EXAMPLE = """{what}, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.{name}(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([{at}], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    {gives}
+    """
+
+
+@_of_floats(math.ExpOp, python_math.exp, at=0.5, gives=1.6487)
 def exp(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """e to the power x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.exp(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    1.6487
-    """
-    return _float_function("exp", x, math.ExpOp, python_math.exp, wg_map)
+    """e to the power x"""
 
 
-@language
+@_of_floats(math.Exp2Op, python_math.exp2, at=0.5, gives=1.4142)
 def exp2(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """2 to the power x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.exp2(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    1.4142
-    """
-    return _float_function("exp2", x, math.Exp2Op, python_math.exp2, wg_map)
+    """2 to the power x"""
 
 
-@language
+@_of_floats(math.LogOp, python_math.log, at=0.5, gives=-0.6931)
 def log(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The natural logarithm of x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.log(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    -0.6931
-    """
-    return _float_function("log", x, math.LogOp, python_math.log, wg_map)
+    """The natural logarithm of x"""
 
 
-@language
+@_of_floats(math.Log2Op, python_math.log2, at=0.5, gives=-1.0)
 def log2(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The logarithm of x to base 2, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.log2(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    -1.0
-    """
-    return _float_function("log2", x, math.Log2Op, python_math.log2, wg_map)
+    """The logarithm of x to base 2"""
 
 
-@language
+@_of_floats(math.SqrtOp, python_math.sqrt, at=0.25, gives=0.5)
 def sqrt(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The square root of x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.sqrt(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.25], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    0.5
-    """
-    return _float_function("sqrt", x, math.SqrtOp, python_math.sqrt, wg_map)
+    """The square root of x"""
 
 
-@language
+@_of_floats(math.RsqrtOp, lambda v: 1.0 / python_math.sqrt(v), at=0.25, gives=2.0)
 def rsqrt(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """1 / sqrt(x), elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.rsqrt(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.25], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    2.0
-    """
-    return _float_function("rsqrt", x, math.RsqrtOp, lambda v: 1.0 / python_math.sqrt(v), wg_map)
+    """1 / sqrt(x)"""
 
 
-@language
+@_of_floats(math.TanhOp, python_math.tanh, at=0.5, gives=0.4621)
 def tanh(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The hyperbolic tangent of x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.tanh(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    0.4621
-    """
-    return _float_function("tanh", x, math.TanhOp, python_math.tanh, wg_map)
+    """The hyperbolic tangent of x"""
 
 
-@language
+@_of_floats(math.ErfOp, python_math.erf, at=0.5, gives=0.5205)
 def erf(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The error function of x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.erf(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    0.5205
-    """
-    return _float_function("erf", x, math.ErfOp, python_math.erf, wg_map)
+    """The error function of x"""
 
 
-@language
+@_of_floats(math.SinOp, python_math.sin, at=0.5, gives=0.4794)
 def sin(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The sine of x, in radians, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.sin(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    0.4794
-    """
-    return _float_function("sin", x, math.SinOp, python_math.sin, wg_map)
+    """The sine of x, in radians"""
 
 
-@language
+@_of_floats(math.CosOp, python_math.cos, at=0.5, gives=0.8776)
 def cos(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The cosine of x, in radians, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.cos(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    0.8776
-    """
-    return _float_function("cos", x, math.CosOp, python_math.cos, wg_map)
+    """The cosine of x, in radians"""
 
 
-@language
+@_of_floats(math.FloorOp, lambda v: float(python_math.floor(v)), at=-1.5, gives=-2.0)
 def floor(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The largest whole number not above x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.floor(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([-1.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    -2.0
-    """
-    return _float_function("floor", x, math.FloorOp, lambda v: float(python_math.floor(v)), wg_map)
+    """The largest whole number not above x"""
 
 
-@language
+@_of_floats(math.RoundEvenOp, lambda v: float(builtins.round(v)), at=2.5, gives=2.0)
 def round(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The whole number next to x, halves to the even one, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 3)))
-    ...     tw.store_tile(tw.round(x), tw.init_tile(Y, [0], (1, 3)))
-    >>> x = np.array([-1.5, 2.5, 2.6], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); y.tolist()
-    [-2.0, 2.0, 3.0]
-    """
-    return _float_function("round", x, math.RoundEvenOp, lambda v: float(builtins.round(v)), wg_map)
+    """The whole number next to x, halves to the even one"""
 
 
-@language
+@_of_floats(math.CeilOp, lambda v: float(python_math.ceil(v)), at=-1.5, gives=-1.0)
 def ceil(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
-    """The smallest whole number not below x, elementwise, of floats; in x's dtype.
-
-    >>> @tw.kernel
-    ... def apply(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
-    ...     tw.store_tile(tw.ceil(x), tw.init_tile(Y, [0], (1, 1)))
-    >>> x = np.array([-1.5], np.float32); y = np.empty_like(x)
-    >>> apply[1](x, y); round(float(y[0]), 4)
-    -1.0
-    """
-    return _float_function("ceil", x, math.CeilOp, lambda v: float(python_math.ceil(v)), wg_map)
+    """The smallest whole number not below x"""
 
 
 @language
