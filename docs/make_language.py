@@ -101,7 +101,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   bounds of loops. `Y[i, j] = x` writes one, of the array's dtype: a scalar is converted, but a float never becomes an
   integer; `Y[i, j] += x` reads and writes one (where several programs do, `tw.atomic_rmw` is what adds all up). Outside of the array
   they read 0 and are not written, like elements of tiles.
-- **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain, `n in (1, 2)` compares with each.
+- **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain, `n in (1, 2)` compares with each,
+  `n in range(a, b, 2)` with the bounds.
   Dividing an integer scalar by zero ends the program with an error that names the line and the program on the
   reference and cpu targets, and gives an unspecified number on GPUs. In tiles, the elements whose divisor is zero get
   an unspecified number, and nothing fails: choose with `tw.where`, or load divisors with `padding=1` where a tile

@@ -320,3 +320,40 @@ def divides_by_zero(A, N: tw.constexpr):
 def test_exceptions_of_compile_time_arithmetic():
     text, under = refused(divides_by_zero, np.ones(SHAPE, np.int32), N=0)
     assert "ZeroDivisionError" in text and under == "1 // N"
+
+
+@tw.kernel
+def within(Y, n, low, high, UP: tw.constexpr, DOWN: tw.constexpr):
+    Y[0] = (n in range(low, high)).to(Y.dtype)
+    Y[1] = (n in range(low, high, UP)).to(Y.dtype)
+    Y[2] = (n not in range(high, low, DOWN)).to(Y.dtype)
+    Y[3] = (UP in range(3, 9, 2)).to(Y.dtype)
+
+
+def test_in_of_a_range_asks_whether_it_has_the_integer(rng):
+    for n in (-7, 0, 3, 8, int(rng.integers(-9, 9))):
+        low, high = (int(x) for x in rng.integers(-9, 10, 2))
+        y, up, down = np.full(4, -1, np.int32), int(rng.integers(1, 8)), -int(rng.integers(1, 5))
+        run(within, 1, y, n, low, high, UP=up, DOWN=down)
+        wanted = [n in range(low, high), n in range(low, high, up), n not in range(high, low, down)]
+        assert y.tolist() == [*wanted, up in range(3, 9, 2)]
+
+
+def last_row(array):
+    return (array.shape[0] - 1).to(tw.i32)
+
+
+@tw.kernel
+def extents(X, Y):
+    Y[0] = (X.shape[0] - 1).to(tw.i32)
+    Y[1] = last_row(X)
+    Y[2] = tw.minimum(X.shape[0], 1).item().to(tw.i32)
+    Y[3] = ((X.shape[0] * 0.1).to(tw.f64) == 0.1).to(tw.i32)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_extent_of_one_has_what_other_extents_have(rows):
+    """It is a number of compile time, in a kernel that is the same for all extents."""
+    y = np.full(4, -1, np.int32)
+    run(extents, 1, np.zeros((rows, 2), np.float32), y)
+    assert y.tolist() == [rows - 1, rows - 1, 1, rows == 1]

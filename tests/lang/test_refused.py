@@ -258,6 +258,8 @@ CASES = {
         ("1 in tw.arange(4)", "the constant 1 in 1x4 value of index", "1 in tw.arange(4)"),
         ("tw.arange(4) in (1, 2)", "1x4 value of index in tuple of 2", "tw.arange(4) in (1, 2)"),
         ("tw.program_id(0) not in A", "run-time index scalar in 2-D array of f32", "tw.program_id(0) not in A"),
+        ("tw.arange(4) in range(3)", "1x4 value of index in a range", "tw.arange(4) in range(3)"),
+        ("1 in range(0, 9, tw.program_id(0))", "the constant 1 in a range whose step is of run time"),
         ("3 in A", "the constant 3 in 2-D array of f32", "3 in A"),
         ("print(A)", "print of 2-D array of f32"),
         ("return tw.zeros((2, 2), tw.f32)", "the kernel returns 2x2 value of f32"),
@@ -271,6 +273,9 @@ CASES = {
          "value must be a scalar, not 4x4 value of f32", "tw.zeros((4, 4), tw.f32)"),
         ("t = tw.init_tile(A, [0, 0], (4, 4))\nfor i in range(3): tw.load_tile(t); t = tw.init_tile(A, [0, 0], (4, 8))",
          "t changes its type in this loop: 4x4 tile of f32 before it, 4x8 tile of f32 after"),
+        ("s = tw.alloc_slm((8, 8), tw.f32)\nt = tw.init_tile(A, [0, 0], (4, 4))\n"
+         "for i in range(3): tw.load_tile(t); t = tw.init_tile(s, [0, 0], (4, 4))",
+         "4x4 tile of f32 before it, 4x4 tile of f32, shared local after"),
         ("x = A\nfor i in range(3): x[0, 0]; x = tw.view(A, [i, 0], [2, 2])",
          "x changes its type in this loop: 2-D array of f32 before it"),
         ("tw.maximum(A, A)", "a number or a value is expected, not 2-D array of f32", "tw.maximum(A, A)"),

@@ -26,7 +26,7 @@ from tilewright.lang.program import NamedBarrier, device_print
 from tilewright.lang.registry import describe_signature, is_language, signature_of
 from tilewright.lang.source import source_of
 from tilewright.lang.syntax import REFUSED
-from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
+from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type, is_number_member
 
 _RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
 _RUNTIME_OBJECTS = (Value, Tile, Array, LoopRange, NamedBarrier)
@@ -161,6 +161,11 @@ def _helper(
                 return _plain(function(*args, **kwargs))
         except OutsideKernelError:
             pass  # it writes IR: inline it
+        except AttributeError as error:
+            if not is_number_member(error.obj, error.name or ""):
+                raise frame.error(
+                    node, f"{function.__name__} raised AttributeError: {error}"
+                ) from None
         except TilewrightError as error:
             error.at(frame.location(node))
             raise

@@ -19,12 +19,20 @@ from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part
 from tilewright.lang.compute import turned
-from tilewright.lang.convert import constant_ssa, expect_dtype
+from tilewright.lang.convert import as_value, constant, constant_ssa, expect_dtype
 from tilewright.lang.frame import Frame, expression
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.memory import element as element_of
 from tilewright.lang.program import FormatString
-from tilewright.lang.values import Array, Tile, Value, describe_type
+from tilewright.lang.values import (
+    VALUE_MEMBERS,
+    Array,
+    LoopRange,
+    Tile,
+    Value,
+    describe_type,
+    is_number_member,
+)
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -51,7 +59,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.NotEq: "!=",
 }
 _MEMBERS: dict[type, tuple[str, ...]] = {
-    Value: ("dtype", "shape", "ndim", "to", "item"),
+    Value: VALUE_MEMBERS,
     Tile: ("dtype", "shape"),
     Array: ("dtype", "shape", "ndim", "strides"),
 }
@@ -147,6 +155,9 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Any:
     owner = frame.evaluate(node.value)
     name = node.attr
     with frame.blame(node):
+        if is_number_member(owner, name):
+            wide = isinstance(owner, float) and name == "to"
+            owner = constant(owner, dtypes.f64) if wide else as_value(owner)
         members = _MEMBERS.get(type(owner))
         if members is not None and name not in members:
             raise CompileError(
@@ -321,6 +332,8 @@ def _compare_two(frame: Frame, node: ast.Compare, op: ast.cmpop, left: Any, righ
 
 def _is_among(frame: Frame, node: ast.Compare, left: Any, right: Any) -> Any:
     """Whether one of a tuple's elements is equal: at run time where a scalar is one of run time."""
+    if isinstance(right, LoopRange):
+        return _is_within(frame, node, left, right)
     elements = cast(Sequence[Any], right) if isinstance(right, (tuple, list)) else ()
     if not any(isinstance(x, (Value, Tile, Array)) for x in (left, right, *elements)):
         return frame.python(node, lambda: left in right)
@@ -338,6 +351,27 @@ def _is_among(frame: Frame, node: ast.Compare, left: Any, right: Any) -> Any:
         return True
     found = [s for s in same if isinstance(s, Value)]
     return reduce(lambda a, b: operate(frame, node, "|", a, b), found)
+
+
+def _is_within(frame: Frame, node: ast.Compare, left: Any, right: LoopRange) -> Any:
+    """Whether an integer is one of a range's, whose bounds may be of run time."""
+    start, stop, step = right.start, right.stop, right.step
+    integer = isinstance(left, int) or (
+        isinstance(left, Value) and left.is_scalar and not left.dtype.is_float
+    )
+    if not integer or isinstance(step, Value):
+        raise frame.error(
+            node,
+            f"{describe_type(left)} in a range" + " whose step is of run time" * integer,
+            rule="what is looked for in a range is an integer scalar, and its step is a number of compile time",
+            hint="compare with the bounds: (low <= x) & (x < high)",
+        )
+    ends = (">=", "<") if step > 0 else ("<=", ">")
+    tests = [operate(frame, node, e, left, b) for e, b in zip(ends, (start, stop), strict=True)]
+    if abs(step) > 1:
+        distance = operate(frame, node, "-", left, start)
+        tests.append(operate(frame, node, "==", operate(frame, node, "%", distance, abs(step)), 0))
+    return reduce(lambda a, b: operate(frame, node, "&", a, b), tests)
 
 
 # Decisions inside of expressions.

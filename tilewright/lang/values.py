@@ -148,6 +148,14 @@ class Value:
         return f"a {describe_type(self)}"
 
 
+VALUE_MEMBERS = ("dtype", "shape", "ndim", "to", "item")
+
+
+def is_number_member(owner: object, name: str) -> bool:
+    """Whether a number of compile time stands where other arguments give a scalar: an extent of 1 is a number."""
+    return isinstance(owner, (int, float)) and name in VALUE_MEMBERS
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Tile:
     """A region of an array: what load, store and tile_mma work on. Tiles are values.
@@ -276,7 +284,10 @@ def describe_type(value: object) -> str:
         return f"{'x'.join(map(str, value.shape))} value of {value.dtype}"
     if isinstance(value, Tile):
         kind = "scattered tile" if value.scattered else "tile"
-        return f"{'x'.join(map(str, value.shape))} {kind} of {value.dtype}"
+        where = ", column-major" * (value.type.order == (0, 1)) + ", shared local" * (
+            value.type.memory_space == 3
+        )
+        return f"{'x'.join(map(str, value.shape))} {kind} of {value.dtype}{where}"
     if isinstance(value, Array):
         return f"{value.ndim}-D array of {value.dtype}"
     if value is None:

@@ -322,7 +322,7 @@ class Launcher:
             if i in kernel.contiguous and not is_contiguous(arg):
                 what = (
                     f"kernel {kernel.name} indexes {name} as one flat array, but its strides "
-                    f"{arg.strides} leave gaps in shape {arg.shape}"
+                    f"{arg.strides} are not those of a row-major array of shape {arg.shape}"
                 )
                 if i in kernel.stored:  # of a copy, what the kernel writes would be lost
                     return LaunchPlan(
