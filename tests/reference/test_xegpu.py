@@ -166,6 +166,25 @@ def test_shuffles_and_lane_reductions():
     np.testing.assert_array_equal(out[:, 2], lane < 13)
 
 
+def test_a_launch_has_subgroups_of_as_many_lanes_as_exchange():
+    text = """func.func @main(%o: memref<64xi32>) {
+  %c1 = arith.constant 1 : index
+  %c64 = arith.constant 64 : index
+  gpu.launch blocks(%x, %y, %z) in (%gx = %c1, %gy = %c1, %gz = %c1) threads(%t, %u, %v) in (%bx = %c64, %by = %c1, %bz = %c1) {
+    %half = arith.constant 16 : i32
+    %w = arith.constant 32 : i32
+    %i = arith.index_cast %t : index to i32
+    %r, %ok = gpu.shuffle xor %i, %half, %w : i32
+    memref.store %r, %o[%t] : memref<64xi32>
+    gpu.terminator
+  }
+  return
+}"""
+    out = np.full(64, -1, np.int32)
+    reference.run(parse_module(text), 1, [out], kernel="main")
+    np.testing.assert_array_equal(out, np.arange(64) ^ 16)
+
+
 def test_scattered_accesses_of_single_lanes():
     body = """
   %lane = gpu.lane_id

@@ -13,23 +13,11 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder
+from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
 from tilewright.dialects.upstream.arith import folded
 
 _REMAINDERS = ("arith.remsi", "index.rems")
 _FLOORS = ("arith.floordivsi", "index.floordivs")
-SIGNED = frozenset(
-    (
-        *("arith.divsi", "arith.ceildivsi", "index.divs", "index.ceildivs"),
-        *_FLOORS,
-        *_REMAINDERS,
-    )
-)
-UNSIGNED = frozenset(
-    (
-        *("arith.divui", "arith.remui", "arith.ceildivui"),
-        *("index.divu", "index.remu", "index.ceildivu"),
-    )
-)
 
 
 def divide(
@@ -47,7 +35,7 @@ def divide(
         return clone(x, y)
     zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
     bad = b.value(arith.CmpiOp(y, zero, "eq"))
-    if op.name in UNSIGNED or b.is_nonnegative(folded(x)):
+    if op.name in UNSIGNED_DIVISIONS or b.is_nonnegative(folded(x)):
         return clone(x, b.value(arith.SelectOp(bad, one, y)))
     negates = b.value(arith.CmpiOp(y, b.constant(y.type, -1), "eq"))
     bad = b.value(arith.OrIOp(negates, bad))
@@ -66,7 +54,11 @@ def is_positive(y: SSAValue) -> bool:
 
 def may_fail(op: Operation, y: SSAValue) -> bool:
     """Is it a division by a scalar y that may be 0?"""
-    return op.name in SIGNED | UNSIGNED and not is_positive(y) and folded(y) in (0, y)
+    return (
+        op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
+        and not is_positive(y)
+        and folded(y) in (0, y)
+    )
 
 
 def not_zero(b: Builder, op: Operation, y: SSAValue) -> SSAValue | None:

@@ -15,6 +15,20 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 OpT = TypeVar("OpT", bound=Operation)
 
+SIGNED_DIVISIONS = frozenset(
+    (
+        *("arith.divsi", "arith.ceildivsi", "arith.floordivsi", "arith.remsi"),
+        *("index.divs", "index.ceildivs", "index.floordivs", "index.rems"),
+    )
+)
+UNSIGNED_DIVISIONS = frozenset(
+    (
+        *("arith.divui", "arith.remui", "arith.ceildivui"),
+        *("index.divu", "index.remu", "index.ceildivu"),
+    )
+)
+"""Divisions of integers: by 0 they have no result."""
+
 
 def is_elementwise(op: Operation) -> bool:
     """Does element i of every result depend on the elements i of the operands alone, whatever their shape?

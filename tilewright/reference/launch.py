@@ -10,12 +10,21 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import DenseArrayBase, MemRefType, ModuleOp, StringAttr, VectorType, i64
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    VectorType,
+    i64,
+)
 from xdsl.ir import Attribute, Operation
 
 from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.kernel import (
     BLOCK,
@@ -26,7 +35,12 @@ from tilewright.passes.kernel import (
     subgroups_of,
 )
 from tilewright.passes.kernel_outlining import outline_launches
-from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
+from tilewright.passes.level import (
+    lanes_of_launch,
+    state_launch,
+    subgroups_of_launch,
+    threads_of_launch,
+)
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.printed import Lines
@@ -172,6 +186,8 @@ def launch(
     threads_of_launch(block, site.op)
     level = level_of(function)
     function.attributes.setdefault(LEVEL, StringAttr(level))
+    if level == "lane":
+        function.attributes[LANES] = IntegerAttr(lanes_of_launch(function, prod(block)), i64)
     if level == "workgroup":
         block = (1, 1, 1)
     elif SUBGROUPS in function.attributes:

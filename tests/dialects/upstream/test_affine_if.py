@@ -19,7 +19,7 @@ func.func @main(%a: memref<6x5xf32>, %o: memref<6x5xf32>, %n: index) {
   affine.for %i = 0 to 6 {
     affine.for %j = 0 to 5 {
       %x = affine.load %a[%i, %j] : memref<6x5xf32>
-      %y = affine.if #even(%j) -> (f32) {
+      %y = affine.if #even(%j) -> f32 {
         %z = arith.negf %x : f32
         affine.yield %z : f32
       } else {

@@ -57,6 +57,21 @@ _MAPPED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> ({0})>,
 _STEPS = "%c0 = arith.constant 0 : index\n  %c1 = arith.constant 1 : index\n  %c5 = arith.constant 5 : index\n  %c20 = arith.constant 20 : index\n  "
 
 
+def _two_results(v: dict[str, Any]) -> Any:
+    a = v["x"] * 1000000007
+    a = (a + (1 << 31)) % (1 << 32) - (1 << 31)
+    product, low_a = a * v["y"], a % (1 << 32)
+    total = product % (1 << 32) + low_a
+    return ((product >> 32) + (total >> 32)).astype(np.int32) ^ total.astype(np.uint32).view(
+        np.int32
+    )
+
+
+def _undefined_at_zero(v: dict[str, Any]) -> Any:
+    x, some = v["x"], v["y"] & 7 | 1
+    return x // some + (x % (1 << 32)) % some + (x >> (some - 1)) + np.trunc(x / some).astype(int)
+
+
 def _scattered(v: dict[str, Any]) -> Any:
     made = np.zeros_like(v["x"])
     made[:, [3, 29, 7]] = v["y"][:, 0].T - v["x"][:, [3, 29, 7]]
@@ -237,6 +252,36 @@ TENSORS: dict[str, Case] = {
   %s = tensor.scatter %z into %tx[%q] scatter_dims([1]) unique : (tensor<?x1x20xf32>, tensor<20x30xf32>, tensor<?x1x1xindex>) -> tensor<20x30xf32>
   %r = arith.subf %s, %tx : tensor<20x30xf32>""",
         _scattered, kernels=2, peer=False,
+    ),
+    "two_results": _case(
+        "x int32 20 30, y int32 20 30", "20x30xi32",
+        """%c = arith.constant dense<1000000007> : tensor<20x30xi32>
+  %a = arith.muli %tx, %c : tensor<20x30xi32>
+  %low, %high = arith.mulsi_extended %a, %ty : tensor<20x30xi32>
+  %s, %over = arith.addui_extended %low, %a : tensor<20x30xi32>, tensor<20x30xi1>
+  %w = arith.extui %over : tensor<20x30xi1> to tensor<20x30xi32>
+  %p = arith.addi %high, %w : tensor<20x30xi32>
+  %r = arith.xori %p, %s : tensor<20x30xi32>""",
+        _two_results,
+    ),
+    "undefined_beyond_edges": _case(  # where operands are 0
+        "x int32 20 30, y int32 20 30", "20x30xi32",
+        """%one = arith.constant dense<1> : tensor<20x30xi32>
+  %seven = arith.constant dense<7> : tensor<20x30xi32>
+  %low = arith.andi %ty, %seven : tensor<20x30xi32>
+  %some = arith.ori %low, %one : tensor<20x30xi32>
+  %less = arith.subi %some, %one : tensor<20x30xi32>
+  %d = arith.floordivsi %tx, %some : tensor<20x30xi32>
+  %u = arith.remui %tx, %some : tensor<20x30xi32>
+  %s = arith.shrsi %tx, %less : tensor<20x30xi32>
+  %f = arith.sitofp %tx : tensor<20x30xi32> to tensor<20x30xf32>
+  %g = arith.sitofp %some : tensor<20x30xi32> to tensor<20x30xf32>
+  %q = arith.divf %f, %g : tensor<20x30xf32>
+  %i = arith.fptosi %q : tensor<20x30xf32> to tensor<20x30xi32>
+  %ds = arith.addi %d, %s : tensor<20x30xi32>
+  %ui = arith.addi %u, %i : tensor<20x30xi32>
+  %r = arith.addi %ds, %ui : tensor<20x30xi32>""",
+        _undefined_at_zero,
     ),
     "rows_again": _case(
         "x float32 4 30", "20x30xf32", _empty("e", "20x30") + _MAPPED.format("i mod 4, j", "4x30"), lambda v: np.tile(v["x"], (5, 1)),

@@ -47,6 +47,16 @@ def test_tile_programs(name: str, target: str, capfd: pytest.CaptureFixture[str]
     agrees(name, run_on(text, target, capfd)[0][0], wanted)
 
 
+@pytest.mark.parametrize("target", ["cpu", "xe-pvc", "sm_90a"])
+def test_nothing_is_undefined_beyond_edges(target: str, capfd: pytest.CaptureFixture[str]):
+    """Where operands are 0 no division, shift or conversion has a result; tiles reach there, programs do not."""
+    text, wanted = CASES["undefined_beyond_edges"].draw()
+    module = parse_module(text)
+    host_to_tiles(module, target)
+    assert any(op.name == "gpu.func" for op in module.walk())
+    agrees("undefined_beyond_edges", run_on(module, None, capfd)[0][0], wanted)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gpus_compile(name: str):
     """Every kernel has PTX, and some are made programs of lanes for Xe: no device is needed."""

@@ -40,7 +40,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_listed, say, typed
+from tilewright.dialects.directives import parse_listed, parse_result_types, results, say
 from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.fields import (
     Flag,
@@ -272,9 +272,7 @@ def _parse_if(cls: type[affine.IfOp], parser: Parser) -> affine.IfOp:
 
     places = parse_listed(parser, index)
     symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, index)
-    types: Sequence[Attribute] = ()
-    if parser.parse_optional_punctuation("->"):
-        types = parse_listed(parser, parser.parse_type)
+    types = parse_result_types(parser)
     then, otherwise = parser.parse_region(), Region()
     if parser.parse_optional_keyword("else"):
         otherwise = parser.parse_region()
@@ -295,8 +293,7 @@ def _print_if(self: affine.IfOp, printer: Printer) -> None:
     say(printer, " ", self.condition, "(", self.args[:dims], ")")
     if self.args[dims:]:
         say(printer, "[", self.args[dims:], "]")
-    if self.res:
-        say(printer, " -> (", typed(self.res), ")")
+    say(printer, *results(self.res.types))
     for region, before in ((self.then_region, " "), (self.else_region, " else ")):
         if region.blocks:
             say(printer, before)

@@ -27,7 +27,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_listed, say, typed
+from tilewright.dialects.directives import parse_listed, parse_result_types, say, typed
 from tilewright.dialects.upstream.affine_expressions import Values, print_results
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import definition, set_custom, set_verifier
@@ -70,11 +70,7 @@ def _parse(cls: type[IRDLOperation], parser: Parser) -> IRDLOperation:
     types: Sequence[Attribute] = ()
     if parser.parse_optional_keyword("reduce"):
         kinds = parse_listed(parser, lambda: _kind(parser))
-        parser.parse_punctuation("->")
-        listed = parser.parse_optional_comma_separated_list(
-            parser.Delimiter.PAREN, parser.parse_type
-        )
-        types = [parser.parse_type()] if listed is None else listed
+        types = parse_result_types(parser)
     body = parser.parse_region([index.resolve(IndexType()) for index in indices])
     last = body.block.last_op
     if last is None or not last.has_trait(IsTerminator):

@@ -32,7 +32,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import Word
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, parse_result_types
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
@@ -142,13 +142,8 @@ class _Reader:
 
     def results(self) -> Sequence[Attribute]:
         """The types behind the arrow; without one those of the tensors that are written."""
-        parser = self.parser
-        if parser.parse_optional_punctuation("->") is None:
-            return [v.type for v in self.outs if isinstance(v.type, TensorType)]
-        types = parser.parse_optional_comma_separated_list(
-            parser.Delimiter.PAREN, parser.parse_type
-        )
-        return [parser.parse_type()] if types is None else types
+        written = [v.type for v in self.outs if isinstance(v.type, TensorType)]
+        return parse_result_types(self.parser) or written
 
     @property
     def operands(self) -> list[SSAValue]:

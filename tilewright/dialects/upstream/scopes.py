@@ -19,14 +19,14 @@ from xdsl.dialects.builtin import (
     MemRefType,
     StridedLayoutAttr,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, parse_result_types
 from tilewright.dialects.fields import (
     Op,
     Operand,
@@ -127,9 +127,7 @@ class ReallocOp(Op):
 
 def _parse_alloca_scope(_: Any, parser: Parser) -> Operation:
     """`memref.alloca_scope -> (f32) {..}`: what its region does, where it stands; memory is released further out."""
-    types: Sequence[Attribute] = ()
-    if parser.parse_optional_punctuation("->") is not None:
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    types = parse_result_types(parser)
     region = parser.parse_region()
     for block in region.blocks:
         last = block.last_op

@@ -11,7 +11,11 @@ from xdsl.dialects.linalg.ops import IndexOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import (
+    SIGNED_DIVISIONS,
+    UNSIGNED_DIVISIONS,
+    is_elementwise,
+)
 from tilewright.passes.linalg.accesses import Linear
 from tilewright.passes.linalg.blocks import gather
 from tilewright.passes.linalg.fusion import Node
@@ -65,6 +69,40 @@ class BodyOnTiles:
                 rule="a body has ops of arith and math, linalg.index, and loads",
                 hint="what stores by computed indices is a kernel of its own",
             )
-        made = self.tiles.elementwise(op, self.of(*op.operands))
+        operands = self.of(*op.operands)
+        if (defined := self._defined(op)) is not None:
+            operands[-1] = self.tiles.inside(operands[-1], defined)
+        made = self.tiles.elementwise(op, operands)
         self.known.update(zip(op.results, made, strict=True))
         return self.known[value]
+
+    def _defined(self, op: Operation) -> int | None:
+        """What the last operand of an op is beyond the edges of a tile, where some numbers have no result: nobody
+        wrote that program. None where all have."""
+        if op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS:
+            return 1
+        if op.name in ("arith.shli", "arith.shrsi", "arith.shrui"):
+            return 0
+        return 0 if op.name in ("arith.fptosi", "arith.fptoui") and _has_poles(op) else None
+
+
+def _has_poles(op: Operation) -> bool:
+    """Whether what is computed in a body may be infinite, or no number, where its operands are 0."""
+    inside = [v.owner for v in op.operands if getattr(v.owner, "parent", None) is op.parent]
+    return op.name in _POLES or any(
+        _has_poles(each) for each in inside if isinstance(each, Operation)
+    )
+
+
+_POLES = (
+    *(
+        "arith.divf",
+        "arith.remf",
+        "math.acosh",
+        "math.fpowi",
+        "math.log",
+        "math.log10",
+        "math.log2",
+    ),
+    *("math.powf", "math.rsqrt"),
+)

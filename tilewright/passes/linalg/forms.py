@@ -130,18 +130,17 @@ def mixed(static: Any, dynamic: Sequence[SSAValue]) -> list[Index]:
 
 def elementwise(before: Before, op: Operation) -> None:
     """A function of elements on memrefs: a structured op; constants that are the same everywhere are its own."""
-    (result,) = op.results
     arrays = [v for v in op.operands if isinstance(v.type, MemRefType)]
-    kind = memref_type(result)
-    memory = allocated(before, kind.element_type, extents_of(before, arrays[0]))
+    kinds = [memref_type(result).element_type for result in op.results]
+    memory = [allocated(before, kind, extents_of(before, arrays[0])) for kind in kinds]
 
     def body(block: Block, *elements: SSAValue) -> Sequence[SSAValue]:
         known = dict(zip(arrays, elements, strict=False))
         operands = [known.get(v, v) for v in op.operands]
-        return _put(block, retyped(op, operands, [kind.element_type]))
+        return _put(block, retyped(op, operands, kinds))
 
-    structured(before, arrays, [memory], body)
-    before.replace(memory)
+    structured(before, arrays, memory, body)
+    before.replace(*memory)
 
 
 def _of_indices(before: Before, target: SSAValue, region: Region) -> None:

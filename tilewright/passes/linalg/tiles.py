@@ -323,6 +323,17 @@ class TileWriter:
         assert isinstance(value.type, VectorType)
         return at.add(arith.SelectOp(inside, value, at.constant(value.type, otherwise)))
 
+    def inside(self, value: SSAValue, otherwise: int) -> SSAValue:
+        """A tile whose elements beyond the ends of its rows and columns are a number."""
+        for axis, loop in enumerate(self.axes):
+            if (
+                loop is not None
+                and isinstance(value.type, VectorType)
+                and shape_of(value)[axis] > 1
+            ):
+                value = self.masked(value, loop, axis, otherwise)
+        return value
+
     # Other reductions.
 
     def _reduced(self, node: Node, bound: Bound) -> Sequence[SSAValue]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from xdsl.dialects import arith, cf
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
+from tilewright.codegen.divisions import divide, not_zero
 from tilewright.codegen.tiles import cloned
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
 from tilewright.dialects.tw import PrintOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.storage import is_tile
@@ -43,9 +44,9 @@ class ScalarOps:
     def clone_scalar(self, op: Operation) -> None:
         b = self.b
         operands = [self.e.scalar(v) for v in op.operands]
-        if op.name in divisions.SIGNED | divisions.UNSIGNED:
+        if op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS:
             x, y = operands
-            results = [divisions.divide(b, op, x, y, lambda *v: cloned(b, op, v)[0])]
+            results = [divide(b, op, x, y, lambda *v: cloned(b, op, v)[0])]
             self.check_division(op)
         else:
             results = cloned(b, op, operands)
@@ -55,7 +56,7 @@ class ScalarOps:
     def check_division(self, op: Operation) -> None:
         """A scalar division by zero fails like an assertion, where the program comes to it."""
         if "x" in self.ids and not self.ahead and len(op.operands) == 2:
-            condition = divisions.not_zero(self.b, op, self.e.scalar(op.operands[1]))
+            condition = not_zero(self.b, op, self.e.scalar(op.operands[1]))
             if condition is not None:
                 self.check(op, condition, "integer division by zero")
 

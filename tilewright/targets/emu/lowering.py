@@ -32,10 +32,15 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.divisions import SIGNED, UNSIGNED, divide, not_zero
+from tilewright.codegen.divisions import divide, not_zero
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.elementwise import is_elementwise, retyped
+from tilewright.dialects.elementwise import (
+    SIGNED_DIVISIONS,
+    UNSIGNED_DIVISIONS,
+    is_elementwise,
+    retyped,
+)
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
@@ -377,4 +382,4 @@ def _is_converted(op: Operation) -> bool:
 
 def _divides(op: Operation) -> bool:
     """A division of integers traps where the divisor is 0, also in lanes that are not here."""
-    return op.name in SIGNED | UNSIGNED
+    return op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
