@@ -21,6 +21,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.emit import Before, shape_of
+from tilewright.passes.fold_identities import splat
 
 
 def reductions_alike(kernel: Operation) -> None:
@@ -38,16 +39,30 @@ def reductions_of_tiles(kernel: Operation) -> None:
     """Makes reductions of tiles of vector's, whatever dimensions they reduce."""
     reductions_alike(kernel)
     for op in list(kernel.walk()):
-        if not isinstance(op, MultiReductionOp):
-            continue
-        at, shape, dims = Before(op), shape_of(op.source), op.dims
-        kept = [d for d in range(len(shape)) if d not in dims]
-        source = at.transpose(op.source, [*kept, *dims])
-        rows = prod(shape[d] for d in kept)
-        matrix = at.cast(source, (rows, prod(shape[d] for d in dims)))
-        reduced = at.add(xt.ReductionOp(op.kind, matrix, [1], None))
-        if isinstance(op.acc.type, VectorType):
-            found = at.cast(reduced, shape_of(op.acc))
-        else:
-            found = at.add(vector.ExtractOp(reduced, [0, 0], op.acc.type))  # pyright: ignore
-        at.replace(at.add(combining(op.kind, op.acc, found)))
+        if isinstance(op, MultiReductionOp):
+            reduction_of_tile(op)
+
+
+def reduction_of_tile(op: MultiReductionOp) -> None:
+    """XeTile reduces one dimension of two, keeps it as 1, and has no accumulator.
+
+    Other ranks are seen as two: what is kept, and what is reduced; dimensions in between move last.
+    """
+    source, result = op.source, op.dest.type
+    shape, reduced = shape_of(source), sorted(op.dims)
+    kept = [d for d in range(len(shape)) if d not in reduced]
+    at = Before(op)
+    rows, columns = (prod(shape[d] for d in dims) for dims in (kept, reduced))
+    if [*reduced, *kept] == list(range(len(shape))) and kept:
+        plane, dim = at.cast(source, (columns, rows)), 0
+    else:
+        plane, dim = at.cast(at.transpose(source, (*kept, *reduced)), (rows, columns)), 1
+    value = at.add(xt.ReductionOp(op.kind, plane, [dim]))
+    if isinstance(result, VectorType):
+        value = at.cast(value, result.get_shape())
+    else:
+        value = at.add(vector.ExtractOp(value, [0, 0], result))
+    element = result.element_type if isinstance(result, VectorType) else result
+    if splat(op.acc) != neutral(op.kind, element):
+        value = at.add(combining(op.kind, op.acc, value))
+    at.replace(value)

@@ -5,8 +5,8 @@ Part of :mod:`tilewright.passes.xegpu.from_xetile`.
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, vector
-from xdsl.dialects.builtin import ArrayAttr, VectorType
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import remark_at
@@ -14,12 +14,11 @@ from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing
-from tilewright.dialects.upstream.combining import neutral
-from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import add_remarks
+from tilewright.passes.xetile_to_vector import rearranged
 
 RESULT_LAYOUT = "layout_result_0"
 
@@ -57,13 +56,9 @@ def convert_value(op: Operation) -> None:
             result = op.result.type
             at = Before(op)
             at.replace(at.add(xegpu.DpasOp(op.a, op.b, op.c, result, *maps)))
-        case xetile.TransposeOp():
+        case xetile.TransposeOp() | xetile.ReductionOp() | xetile.BroadcastOp():
             at = Before(op)
-            at.replace(_mapped(at.transpose(op.value, op.permutation), op.wg_map))
-        case xetile.ReductionOp():
-            _reduction(op)
-        case xetile.BroadcastOp():
-            _broadcast(op)
+            at.replace(_mapped(rearranged(op, at), op.wg_map))
         case xetile.ConvertLayoutOp():
             at = Before(op)
             target = layout_of(op.wg_map_result)
@@ -95,40 +90,3 @@ def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:
     if layout is not None and isinstance(value.owner, Operation):
         value.owner.attributes[RESULT_LAYOUT] = layout
     return value
-
-
-def _reduction(op: xetile.ReductionOp) -> None:
-    at = Before(op)
-    source, result = op.source, op.result.type
-    shape, dims = list(shape_of(source)), sorted(op.dims)
-    if op.reduction_size is not None:
-        # [M, N] -> [M, N / s, s]: the runs become a dimension of their own.
-        dim, size = dims[0], op.reduction_size
-        shape[dim : dim + 1] = [shape[dim] // size, size]
-        source = at.cast(source, shape)
-        dims = [dim + 1]
-    kept = [extent for d, extent in enumerate(shape) if d not in dims]
-    element = result.element_type
-    start = neutral(op.kind, element)
-    if kept:
-        acc = at.constant(VectorType(element, kept), start)
-    else:
-        number = at.constant(VectorType(element, [1]), start)
-        acc = at.add(vector.ExtractOp(number, [0], element))
-    reduced = at.add(MultiReductionOp(op.kind, source, acc, dims))
-    if isinstance(reduced.type, VectorType):
-        value = at.cast(reduced, result.get_shape())
-    else:
-        value = at.broadcast(reduced, result.get_shape())
-    at.replace(_mapped(value, op.wg_map))
-
-
-def _broadcast(op: xetile.BroadcastOp) -> None:
-    at = Before(op)
-    result = op.result.type
-    value, size = op.source, op.broadcast_size
-    if size is not None:
-        value = at.repeated(value, op.dims[0], size)
-    else:
-        value = at.broadcast(value, result.get_shape())
-    at.replace(_mapped(value, op.wg_map))

@@ -52,12 +52,12 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.vector_elements import matrix_of
+from tilewright.passes.vector_reductions import reduction_of_tile
 from tilewright.passes.xegpu.legalize import MATRICES, as_matrices
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
     convert_dpas_mx,
     convert_layout,
-    convert_reduction,
     ownership_in,
     wg_map_of,
 )
@@ -109,7 +109,7 @@ def _convert(op: Operation) -> None:
         case xegpu.ConvertLayoutOp():
             convert_layout(op)
         case MultiReductionOp():
-            convert_reduction(op)
+            reduction_of_tile(op)
         case xegpu.FloatConversion():
             EXPANSIONS[op.name](op, Before(op))
         case _:

@@ -5,26 +5,17 @@ Part of :mod:`tilewright.passes.xegpu.to_xetile`.
 
 from __future__ import annotations
 
-from math import prod
-
-from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float32Type,
-    VectorType,
-)
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, VectorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.combining import combining, neutral
-from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
 from tilewright.passes.emit import Before, with_shape
-from tilewright.passes.fold_identities import splat
 
 
 def ownership_in(attribute: Attribute | None) -> Ownership | None:
@@ -100,31 +91,6 @@ def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
     )
     value = at.add(mma)
     at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
-
-
-def convert_reduction(op: MultiReductionOp) -> None:
-    """XeTile reduces one dimension of two, keeps it as 1, and has no accumulator.
-
-    Other ranks are seen as two: what is kept, and what is reduced; dimensions in between move last.
-    """
-    source, result = op.source, op.dest.type
-    shape, reduced = shape_of(source), sorted(op.dims)
-    kept = [d for d in range(len(shape)) if d not in reduced]
-    at = Before(op)
-    rows, columns = (prod(shape[d] for d in dims) for dims in (kept, reduced))
-    if [*reduced, *kept] == list(range(len(shape))) and kept:
-        plane, dim = at.cast(source, (columns, rows)), 0
-    else:
-        plane, dim = at.cast(at.transpose(source, (*kept, *reduced)), (rows, columns)), 1
-    value = at.add(xetile.ReductionOp(op.kind, plane, [dim]))
-    if isinstance(result, VectorType):
-        value = at.cast(value, result.get_shape())
-    else:
-        value = at.add(vector.ExtractOp(value, [0, 0], result))
-    element = result.element_type if isinstance(result, VectorType) else result
-    if splat(op.acc) != neutral(op.kind, element):
-        value = at.add(combining(op.kind, op.acc, value))
-    at.replace(value)
 
 
 def convert_layout(op: xegpu.ConvertLayoutOp) -> None:
