@@ -39,9 +39,8 @@ from xdsl.utils.exceptions import ParseError
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tilewright.dialects.hints import OF_A_MACHINE
-from tilewright.dialects.numerals import float_attr
+from tilewright.dialects.numerals import float_attr, no_float
 
-_WHOLE = re.compile(r"-?(?!0[xX])\d+(?![\d.eE])")
 _METADATA = re.compile(r'\{-#(?:"(?:[^"\\]|\\.)*+"|(?!#-\})[^"])*+#-\}')
 _BLOB = re.compile(r'(?:"([^"]*)"|([\w.$-]+))\s*:\s*"0x([0-9A-Fa-f]*)"')
 _ALIGNMENT = 4
@@ -244,10 +243,8 @@ class AttributesParser(Parser):
             if self._text[start : start + 2].lower() == "0x":
                 self.raise_error(f"hexadecimal value is too large for {kind}", start, self.pos)
             value = float_attr(number, kind)
-        whole = _WHOLE.match(self._text, start)
-        if whole is not None and isinstance(value, FloatAttr):
-            said = "unexpected decimal integer literal for a floating point value"
-            self.raise_error(f"{said}: {whole[0]}.0 is one", start, whole.end())
+        if isinstance(value, FloatAttr) and (why := no_float(self._text[start : self.pos])):
+            self.raise_error(why, start, self.pos)
         if isinstance(value, IntegerAttr) and isinstance(value.type, IndexType):
             self._within_index(value.value.data, start)
         return value

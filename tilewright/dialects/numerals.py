@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, cast
@@ -35,6 +36,15 @@ def float_attr(value: float, kind: Attribute) -> FloatAttr[Any]:
         return FloatAttr(float(value), cast(Any, kind))
     except OverflowError:
         return FloatAttr(math.copysign(math.inf, value), cast(Any, kind))
+
+
+def no_float(text: str) -> str | None:
+    """Why MLIR does not take a literal for a float; None where it does."""
+    if text[:3] in ("-0x", "-0X"):
+        return "hexadecimal float literal should not have a leading minus"
+    whole = re.match(r"-?(?!0[xX])\d+(?![\d.eE])", text)
+    said = "unexpected decimal integer literal for a floating point value"
+    return None if whole is None else f"{said}: {whole[0]}.0 is one"
 
 
 def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPElementsAttr:

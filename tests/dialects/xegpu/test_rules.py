@@ -36,6 +36,8 @@ INVALID = [
     ("%m: memref<24x32xf32>",
      f"%t = xegpu.create_nd_tdesc %m[0, 0] : memref<24x32xf32> -> {T}<8x16xf16>",
      "TensorDesc should have the same element type with the source if it is a memref"),
+    ("%i: i32", "%b = xegpu.init_nbarrier %i, %i : i32, i32 -> !xegpu.nbarrier",
+     "'nbarrier_id' at position 0 does not verify: expected attribute i8 but got i32"),
     ("%m: memref<2x24x32xf32, 3>",
      f"%t = xegpu.create_nd_tdesc %m : memref<2x24x32xf32, 3> -> {T}<16xf32>",
      "Memory space mismatch. Source: slm, TensorDesc: global"),

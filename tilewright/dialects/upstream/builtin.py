@@ -27,6 +27,8 @@ from xdsl.ir import Attribute
 from xdsl.parser import AttrParser
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.numerals import no_float
+
 # The stock parser keeps an element's class private, and it is the only place to decode one.
 _Element: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
 _number: Any = _Element.to_type
@@ -35,8 +37,10 @@ _number: Any = _Element.to_type
 def _to_type(self: Any, parser: AttrParser, type: Any) -> Any:
     if isinstance(type, AnyFloat) and isinstance(self.value, bool):
         parser.raise_error(f"expected a number of type {type}", at_position=self.span)
-    if not isinstance(type, AnyFloat) or self.span.text[:2] not in ("0x", "0X"):
+    if not isinstance(type, AnyFloat) or not isinstance(self.value, int):
         return _number(self, parser, type)
+    if why := no_float(self.span.text):
+        parser.raise_error(why, at_position=self.span)
     size = type.compile_time_size
     if self.value >= 1 << (8 * size):
         parser.raise_error(f"hexadecimal value is too large for {type}", at_position=self.span)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType, i32, i64
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i32, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
@@ -26,7 +26,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
-from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
+from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, print_index_list
@@ -35,17 +35,6 @@ from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, prin
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
     assert attribute is None or is_ownership(attribute)
     return attribute  # pyright: ignore[reportReturnType]
-
-
-def source_space(source: Attribute) -> MemorySpace:
-    """Where a memref lives; an integer address is device memory."""
-    if isinstance(source, MemRefType):
-        space = source.memory_space
-        if isinstance(space, IntegerAttr):
-            return MemorySpace.SLM if space.value.data == 3 else MemorySpace.GLOBAL
-        if "slm" in str(space) or "workgroup" in str(space):
-            return MemorySpace.SLM
-    return MemorySpace.GLOBAL
 
 
 def operand_of_kind(op: Op, kind: type[Attribute]) -> int:

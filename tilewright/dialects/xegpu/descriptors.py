@@ -10,7 +10,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from tilewright.dialects.directives import say
-from tilewright.dialects.fields import Inferred, Op, Operand, Result, op_definition
+from tilewright.dialects.fields import Follows, Op, Operand, Result, op_definition
 from tilewright.dialects.xegpu import assembly, rules_block, rules_scatter
 from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -153,7 +153,7 @@ class UpdateNdOffsetOp(Indexed, Op):
 
     tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: OptIndices = OptIndices("const_offsets")
-    result = Inferred(TensorDescType, "tensor_desc")
+    result = Follows("tensor_desc", message="the result has the operand's type")
 
     traits = traits_def(Pure())
 
@@ -267,7 +267,7 @@ class UpdateOffsetOp(Op):
 
     tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: Operand = Operand(Attribute)
-    result = Inferred(TensorDescType, "tensor_desc")
+    result = Follows("tensor_desc", message="the result has the operand's type")
 
     traits = traits_def(Pure())
 

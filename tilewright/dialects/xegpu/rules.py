@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.xegpu import distribution
-from tilewright.dialects.xegpu.attrs import CacheHintAttr
+from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.types import TensorDescType
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import block, scatter
@@ -21,6 +23,42 @@ if TYPE_CHECKING:
 READ_HINTS = frozenset({"cached", "uncached", "streaming", "read_invalidate"})
 WRITE_HINTS = frozenset({"cached", "uncached", "write_back", "write_through"})
 RFC_WRITE_HINTS = WRITE_HINTS | {"streaming"}
+
+
+def source_space(source: MemRefType) -> MemorySpace:
+    """Where a memref lives."""
+    space = source.memory_space
+    if isinstance(space, IntegerAttr):
+        return MemorySpace.SLM if space.value.data == 3 else MemorySpace.GLOBAL
+    shared = "slm" in str(space) or "workgroup" in str(space)
+    return MemorySpace.SLM if shared else MemorySpace.GLOBAL
+
+
+def check_base(source: Attribute, tdesc: TensorDescType | None = None, row: str = "") -> None:
+    """A base is a memref, of its descriptor's memory and elements, or an address; `row`: it has at most one dimension,
+    and what it is called."""
+    if not isinstance(source, MemRefType):
+        if not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
+            raise VerifyException(
+                f"source must be a memref or a 32- or 64-bit address, got {source}"
+            )
+        return
+    if tdesc is not None and (space := source_space(source)) is not tdesc.space:
+        raise VerifyException(
+            f"Memory space mismatch. Source: {space.value}, TensorDesc: {tdesc.space.value}"
+        )
+    if tdesc is not None and source.element_type != tdesc.element_type:
+        raise VerifyException(
+            "TensorDesc should have the same element type with the source if it is a memref, got "
+            f"{tdesc.element_type} and {source.element_type}."
+        )
+    if row and len(source.get_shape()) > 1:
+        raise VerifyException(f"operand #0 must be {row}, got {source}")
+
+
+def check_scattered(tdesc: TensorDescType, scattered: bool) -> None:
+    if tdesc.scattered != scattered:
+        raise VerifyException(f"Expects a {'' if scattered else 'non-'}scattered TensorDesc.")
 
 
 def brackets(shape: Sequence[int]) -> str:

@@ -11,48 +11,48 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
-from tilewright.dialects.xegpu.types import TensorDescType
-
-if TYPE_CHECKING:
-    from tilewright.dialects.xegpu import block, descriptors
-
-from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu.rules import (
     READ_HINTS,
     RFC_WRITE_HINTS,
     WRITE_HINTS,
     brackets,
+    check_base,
     check_hints,
     check_ownership,
+    check_scattered,
     check_sg_map,
 )
+from tilewright.dialects.xegpu.types import TensorDescType
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import block, descriptors
 
 
 def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
     source, tdesc = op.source.type, op.tdesc
-    if tdesc.scattered:
-        raise VerifyException("Expects a non-scattered TensorDesc.")
+    check_scattered(tdesc, False)
+    check_base(source, tdesc)
     rank = len(tdesc.get_shape())
     shape, strides = op.mixed_shape, op.mixed_strides
     if isinstance(source, MemRefType):
-        _verify_memref_source(op, source, tdesc)
+        if DYNAMIC_INDEX in source.get_shape() and not shape:
+            narrower(op, "expecting strides and shape to be present for a memref of dynamic shape.")
         base_rank = len(source.get_shape())
-    elif isinstance(source, IntegerType) and source.width.data in (32, 64):
+    else:
         if rank > 1 and not (shape and strides):
             raise VerifyException("expecting strides and shape to be present for integer source.")
         base_rank = len(shape) or max(rank, len(op.mixed_offsets))
-    else:
-        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
     if bool(shape) != bool(strides):
         raise VerifyException("expecting strides and shape to be given together.")
     lengths = {len(values) for values in (shape, strides) if values} | {base_rank}
@@ -79,31 +79,9 @@ def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
         narrower(op, "SLM is only supported for 1D block tensor")
 
 
-def _verify_memref_source(
-    op: descriptors.CreateNdDescOp, source: MemRefType[Attribute], tdesc: TensorDescType
-) -> None:
-    from tilewright.dialects.xegpu.block import source_space
-
-    space = source_space(source)
-    if space is not tdesc.space:
-        raise VerifyException(
-            f"Memory space mismatch. Source: {space.value}, TensorDesc: {tdesc.space.value}"
-        )
-    if source.element_type != tdesc.element_type:
-        raise VerifyException(
-            "TensorDesc should have the same element type with the source if it is a memref, got "
-            f"{tdesc.element_type} and {source.element_type}."
-        )
-    if DYNAMIC_INDEX in source.get_shape() and not op.mixed_shape:
-        narrower(op, "expecting strides and shape to be present for a memref of dynamic shape.")
-
-
 def verify_update_nd_offset(op: descriptors.UpdateNdOffsetOp) -> None:
     tdesc = op.tdesc
-    if tdesc.scattered:
-        raise VerifyException("Expects a non-scattered TensorDesc.")
-    if op.result.type != tdesc:
-        raise VerifyException(f"the result has the operand's type, not {op.result.type}")
+    check_scattered(tdesc, False)
     count = len(op.mixed_offsets)
     if count < len(tdesc.get_shape()):
         raise VerifyException(
@@ -113,21 +91,14 @@ def verify_update_nd_offset(op: descriptors.UpdateNdOffsetOp) -> None:
 
 def _verify_block(op: block.BlockAccess) -> None:
     tdesc = op.tdesc
-    if tdesc.scattered:
-        raise VerifyException("Expects a non-scattered TensorDesc.")
-    offsets = op.mixed_offsets
-    if offsets is not None and len(offsets) < len(tdesc.get_shape()):
-        raise VerifyException(
-            f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and "
-            f"{len(tdesc.get_shape())}"
-        )
-    if offsets is not None and len(offsets) > len(tdesc.get_shape()):
-        narrower(
-            op,
-            f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and "
-            f"{len(tdesc.get_shape())}",
-        )
-    if len(tdesc.get_shape()) > 2:
+    check_scattered(tdesc, False)
+    offsets, rank = op.mixed_offsets, len(tdesc.get_shape())
+    if offsets is not None and len(offsets) != rank:
+        words = f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and {rank}"
+        if len(offsets) < rank:
+            raise VerifyException(words)
+        narrower(op, words)
+    if rank > 2:
         narrower(op, "Expects a 1D or 2D TensorDesc.")
     check_ownership(op, "layout", op.layout)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, IntegerType, MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
@@ -15,6 +15,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
+from tilewright.dialects.xegpu.rules import source_space
 from tilewright.dialects.xegpu.types import MemDescType
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ from tilewright.dialects.xegpu.rules import brackets, check_ownership
 
 
 def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:
-    from tilewright.dialects.xegpu.block import source_space
-
     source, desc = op.source.type, op.desc
     if not isinstance(source, MemRefType):
         raise VerifyException(f"source must be a memref, got {source}")
@@ -154,9 +153,3 @@ def verify_alloc_nbarrier(op: sync.AllocNbarrierOp) -> None:
         raise VerifyException("expected the number of barriers, as a constant or as an operand")
     if op.count is not None and op.count < 1:
         raise VerifyException(f"the number of named barriers is positive, got {op.count}")
-
-
-def verify_init_nbarrier(op: sync.InitNbarrierOp) -> None:
-    for value in op.operands:
-        if not isinstance(value.type, (IntegerType, IndexType)):
-            raise VerifyException(f"expected an integer, got {value.type}")

@@ -10,53 +10,33 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import ints
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr
-from tilewright.dialects.xegpu.types import TensorDescType
-
-if TYPE_CHECKING:
-    from tilewright.dialects.xegpu import atomic, descriptors, scatter
-
-from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu.rules import (
     READ_HINTS,
     RFC_WRITE_HINTS,
     WRITE_HINTS,
     brackets,
+    check_base,
     check_hints,
     check_ownership,
+    check_scattered,
     check_sg_map,
 )
+from tilewright.dialects.xegpu.types import TensorDescType
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import atomic, descriptors, scatter
 
 
 def verify_create_tdesc(op: descriptors.CreateDescOp) -> None:
-    from tilewright.dialects.xegpu.block import source_space
-
-    tdesc, source = op.tdesc, op.source.type
-    if not tdesc.scattered:
-        raise VerifyException("Expects a scattered TensorDesc.")
-    if isinstance(source, MemRefType):
-        if source_space(source) is not tdesc.space:
-            raise VerifyException(
-                f"Memory space mismatch. Source: {source_space(source).value}, "
-                f"TensorDesc: {tdesc.space.value}"
-            )
-        if source.element_type != tdesc.element_type:
-            raise VerifyException("TensorDesc should have the same element type with the source.")
-        if len(source.get_shape()) > 1:
-            raise VerifyException(f"operand #0 must be 0D or 1D memref, got {source}")
-    elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
-        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
-    _verify_offsets(op.offsets.type)
+    check_scattered(op.tdesc, True)
+    check_base(op.source.type, op.tdesc, "0D or 1D memref")
+    _verify_offsets(op.offsets.type, op.tdesc)
     _verify_lanes(op)
-    lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
-    given = shape_of_type(op.offsets.type)
-    if given != lanes:
-        raise VerifyException(
-            f"Expecting one offset per lane: offsets are {brackets(given)}, lanes {brackets(lanes)}."
-        )
 
 
 def _verify_lanes(op: descriptors.CreateDescOp) -> None:
@@ -76,40 +56,30 @@ def _verify_lanes(op: descriptors.CreateDescOp) -> None:
 
 
 def verify_update_offset(op: descriptors.UpdateOffsetOp) -> None:
-    tdesc = op.tdesc
-    if not tdesc.scattered:
-        raise VerifyException("Expects a scattered TensorDesc.")
-    if op.result.type != tdesc:
-        raise VerifyException(f"the result has the operand's type, not {op.result.type}")
-    _verify_offsets(op.offsets.type)
-    lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
-    if shape_of_type(op.offsets.type) != lanes:
-        raise VerifyException(
-            f"Expecting one offset per lane: {op.offsets.type} for {brackets(lanes)} lanes."
-        )
+    check_scattered(op.tdesc, True)
+    _verify_offsets(op.offsets.type, op.tdesc)
 
 
-def _verify_offsets(type: Attribute) -> None:
+def _verify_offsets(type: Attribute, tdesc: TensorDescType | None = None) -> None:
+    """Offsets, one for each lane of a descriptor."""
     element = element_of(type)
     wide = isinstance(element, IntegerType) and element.width.data in (16, 32, 64)
     if not wide and not isinstance(element, IndexType):
         raise VerifyException(f"offsets must be of index or integer type, got {type}")
+    if tdesc is not None and (given := shape_of_type(type)) != tdesc.lanes:
+        here = f"offsets are {brackets(given)}, lanes {brackets(tdesc.lanes)}"
+        raise VerifyException(f"Expecting one offset per lane: {here}.")
 
 
 def _verify_scatter(op: scatter.ScatterAccess) -> None:
     source, offsets = op.source_operand.type, op.offsets_operand
     check_ownership(op, "layout", op.layout)
     if isinstance(source, TensorDescType):
-        if not source.scattered:
-            raise VerifyException("Expects a scattered TensorDesc.")
+        check_scattered(source, True)
         if offsets is not None:
             raise VerifyException("offsets belong to a base; a TensorDesc has its own")
         return
-    if isinstance(source, MemRefType):
-        if len(source.get_shape()) > 1:
-            raise VerifyException(f"operand #0 must be 1D memref of integer or float, got {source}")
-    elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
-        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
+    check_base(source, row="1D memref of integer or float")
     if offsets is None:
         raise VerifyException("Expecting offsets for a base that is not a TensorDesc.")
     _verify_offsets(offsets.type)

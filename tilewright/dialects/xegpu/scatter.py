@@ -79,8 +79,7 @@ class ScatterAccess(Op, kw_only=True):
     def lanes(self) -> tuple[int, ...]:
         """The shape of the lanes: that of the offsets, () for a scalar access."""
         if (tdesc := self.tdesc) is not None:
-            shape = tdesc.get_shape()
-            return shape[:-1] if tdesc.chunk_size > 1 else shape
+            return tdesc.lanes
         assert self.offsets_operand is not None
         return shape_of_type(self.offsets_operand.type)
 

@@ -90,13 +90,11 @@ class InitNbarrierOp(assembly.PlainOp):
     name = "xegpu.init_nbarrier"
 
     EXPECTS: ClassVar = "the barrier's id and the number of participants"
-    nbarrier_id: Operand[IntegerType] = Operand(IntegerType)
-    participant_thread_num: Operand[IntegerType] = Operand(IntegerType)
+    nbarrier_id: Operand[IntegerType] = Operand(IntegerType(8))
+    participant_thread_num: Operand[IntegerType] = Operand(IntegerType(8))
     result = Inferred(NbarrierType)
 
     traits = traits_def(Pure())
-
-    CHECK = rules.verify_init_nbarrier
 
 
 class NbarrierUse(Op):

@@ -112,6 +112,12 @@ class TensorDescType(Shaped):
         return self.encoding.chunk if isinstance(self.encoding, ScatterTensorDescAttr) else 1
 
     @property
+    def lanes(self) -> tuple[int, ...]:
+        """The shape of the lanes of scattered elements."""
+        shape = self.get_shape()
+        return shape[:-1] if self.chunk_size > 1 else shape
+
+    @property
     def ownership(self) -> Ownership | None:
         return None if isinstance(self.layout, NoneAttr) else self.layout
 
