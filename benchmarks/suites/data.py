@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tilewright import dtypes
+from tilewright.runtime.arrays import aligned
 from tilewright.tools.exits import MissingTool, UsageError
-from tilewright.tools.sources import aligned
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:

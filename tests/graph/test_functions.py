@@ -294,3 +294,14 @@ def test_one_row_or_column_is_scattered(shape: tuple[int, ...]):
 
     got, want = G.trace(added, ids, y).compile()(ids, y), added(ids, y)
     assert got.shape == want.shape and np.abs(got - want).max() < 1e-12
+
+
+def test_indices_of_three_dimensions_lie_as_what_they_choose():
+    rng = fresh_rng()
+    graph = G.trace(
+        lambda ids, x, y: x[ids] * y,
+        G.array([3, 40, 50], dtypes.u8), G.array([256]), G.array([3, 40, 50]),
+    )  # fmt: skip
+    ids = rng.integers(0, 256, (3, 40, 50), np.uint8)
+    x, y = rng.standard_normal(256, np.float32), rng.standard_normal((3, 40, 50), np.float32)
+    assert np.array_equal(graph.compile()(ids, x, y), x[ids] * y)

@@ -8,9 +8,9 @@ import pytest
 from tests.draws import fresh_rng
 from tilewright import CompileError, dtypes
 from tilewright.arguments import ArraySpec
+from tilewright.runtime.arrays import ALIGNMENT
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import (
-    ALIGNMENT,
     CommandSource,
     find_kernel,
     load_python,

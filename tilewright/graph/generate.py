@@ -432,7 +432,7 @@ class _Generator:
         for place, dimension in enumerate(view.order):
             entry = access.entries[dimension] if dimension is not None else None
             if isinstance(entry, Slice):
-                size, axis = self.step(entry), len(sizes) if matrix else axis
+                size, axis = self.step(entry), len(masks) if matrix else axis
                 offsets.append(self.offset(entry.start))
                 sizes.append(size)
                 rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"

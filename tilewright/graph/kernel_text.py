@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -45,9 +45,12 @@ class KernelText:
 
     def kernel(self) -> Kernel:
         """The kernel that the text defines; texts that are equal but for names give one, with the first one's names."""
-        words = set(re.findall(r"\w+", self.source))
-        macros = tuple((n, body) for n, body in BODIES.items() if n in words)
+        macros = tuple((n, body) for n, body in BODIES.items() if n in self._words)
         return _kernel(_Like(unnamed(self.source), self.name, self.source), macros)
+
+    @cached_property
+    def _words(self) -> set[str]:
+        return set(re.findall(r"\w+", self.source))
 
     def counted(self, constants: Any) -> tuple[int, ...]:
         """The grid where constants have other values, which are attributes."""

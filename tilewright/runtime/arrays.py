@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
 from tilewright.prepacked import Prepacked, keep
 from tilewright.targets.base import Device, get_target
+
+ALIGNMENT = 256
+"""Bytes: what cuMemAlloc, and the allocators of frameworks, promise at least."""
 
 
 def describe(obj: Any, name: str = "argument") -> ArrayArg:
@@ -344,6 +348,15 @@ def likeness(obj: Any) -> tuple[Any, int] | None:
         return None
     cut = obj.requires_grad and torch.is_grad_enabled()
     return (obj.dtype, obj.shape, obj.stride(), pointer & 63, obj.device, cut), pointer
+
+
+def aligned(shape: tuple[int, ...], dtype: Any, zeroed: bool = False) -> np.ndarray[Any, Any]:
+    """Memory that starts where allocators of frameworks and devices would have it start; numpy's starts 16 bytes
+    behind, where a row of any matrix takes a cache line more."""
+    size = prod(shape) * np.dtype(dtype).itemsize
+    memory = (np.zeros if zeroed else np.empty)(size + ALIGNMENT, np.uint8)
+    start = -data_of(memory) % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _read_data(array: np.ndarray[Any, Any]) -> int:

@@ -222,6 +222,30 @@ class Launcher:
         self.epoch()
         full: Any = grid if computed else full_grid(grid)
         values = self.binder.values(args, kwargs)
+        read = self._read(values)
+        if read is None:
+            return self._launch_new(full, values, None)
+        key, run_time, pointers = read
+        known = self._seen.get(key)
+        if known is None:
+            return self._launch_new(full, values, key)
+        if computed:
+            full = full_grid(extents(grid, known.constexprs, self.program.name))
+        plan = _placed(known, run_time, pointers)
+        if plan is None or (plan.prepared is None and plan.refusal is None):
+            return self._launch_new(full, values, key)
+        if 0 in full:
+            return None
+        if plan.prepared is None:
+            raise _refused(plan)
+        plan.prepared(full, run_time)
+        run = self._bind(grid, exact, full, known, plan.prepared, run_time)
+        if run is not None and not kwargs and not computed:
+            self._guard(grid, args, run)
+
+    def _read(self, values: Sequence[Any]) -> tuple[Any, list[Any], list[int]] | None:
+        """What is read off arguments: the key of their looks, what is given at run time, and the arrays' addresses.
+        None where they have to be described."""
         settings = knobs.current()
         key: list[Any] = [settings.target, settings.num_threads, settings.cpu]
         run_time: list[Any] = []
@@ -242,36 +266,19 @@ class Launcher:
             elif (scalar := scalar_type(value)) is not None:
                 key.append(scalar)
                 if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-                    return self._launch_new(full, values, None)
+                    return None
             else:
-                return self._launch_new(full, values, None)
-        known = self._seen.get(tuple(key))
-        if known is None:
-            return self._launch_new(full, values, tuple(key))
-        if computed:
-            full = full_grid(extents(grid, known.constexprs, self.program.name))
-        spans: list[tuple[int, int, int, Lattice, int]] = []
-        overlapping: set[int] = set()
-        for (position, low, high, places), pointer in zip(known.arrays, pointers, strict=True):
-            run_time[position] = pointer
-            low += pointer
-            high += pointer
-            for other, other_low, other_high, others, first in spans:
-                if low < other_high and other_low < high and meet(places, others, pointer - first):
-                    overlapping |= {position, other}
-            if low < high:
-                spans.append((position, low, high, places, pointer))
-        plan = known.plans.get(frozenset(overlapping))
-        if plan is None or (plan.prepared is None and plan.refusal is None):
-            return self._launch_new(full, values, tuple(key))
-        if 0 in full:
-            return None
-        if plan.prepared is None:
-            raise _refused(plan)
-        plan.prepared(full, run_time)
-        run = self._bind(grid, exact, full, known, plan.prepared, run_time)
-        if run is not None and not kwargs and not computed:
-            self._guard(grid, args, run)
+                return None
+        return tuple(key), run_time, pointers
+
+    def prepared(self, args: tuple[Any, ...]) -> PreparedLaunch | None:
+        """What launches on arrays at other addresses that look like these (:func:`likeness`), where none that is
+        written overlaps another unless it does so here; None before a launch on such arrays, or where a target has
+        none. It holds under these knobs, while `epoch` gives the same."""
+        read = self._read(self.binder.values(args, NONE))
+        known = None if read is None else self._seen.get(read[0])
+        plan = None if known is None or read is None else _placed(known, *read[1:])
+        return None if plan is None else plan.prepared
 
     def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
@@ -413,6 +420,22 @@ class Launcher:
         chosen.setdefault("target", settings.target or (device or HOST).partition(":")[0])
         chosen.setdefault("num_threads", settings.num_threads)
         return with_options(CompileOptions(), chosen), device
+
+
+def _placed(known: _Looks, run_time: list[Any], pointers: list[int]) -> LaunchPlan | None:
+    """The plan for arrays that overlap as these do; puts addresses in place of arrays."""
+    spans: list[tuple[int, int, int, Lattice, int]] = []
+    overlapping: set[int] = set()
+    for (position, low, high, places), pointer in zip(known.arrays, pointers, strict=True):
+        run_time[position] = pointer
+        low += pointer
+        high += pointer
+        for other, other_low, other_high, others, first in spans:
+            if low < other_high and other_low < high and meet(places, others, pointer - first):
+                overlapping |= {position, other}
+        if low < high:
+            spans.append((position, low, high, places, pointer))
+    return known.plans.get(frozenset(overlapping))
 
 
 def _always() -> bool:

@@ -19,12 +19,13 @@ import numpy as np
 import tilewright as tw
 from tilewright.arguments import Grid
 from tilewright.lang.kernel import Kernel
+from tilewright.runtime.arrays import aligned
 from tilewright.runtime.contest import Candidate
 from tilewright.runtime.search import Job, Progress, bar, search
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE
-from tilewright.tools.sources import aligned, random_array
+from tilewright.tools.sources import random_array
 from tilewright.uarch import calibration
 
 BUDGET = 50.0

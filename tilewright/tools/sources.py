@@ -33,8 +33,6 @@ if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arra
     from tilewright.arguments import ArraySpec
 
 STDIN = "<stdin>"
-ALIGNMENT = 256
-"""Bytes: what cuMemAlloc, and the allocators of frameworks, promise at least."""
 
 
 @frozen
@@ -310,6 +308,8 @@ def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, A
     """Memory for ``spec`` with random content: normal floats, scales near 1, integers of the whole range."""
     import numpy as np
 
+    from tilewright.runtime.arrays import aligned
+
     size = prod(spec.shape) if spec.strides is None else _span(spec)
     dtype = spec.dtype.numpy
     if spec.dtype is dtypes.f8e8m0:  # neither zero nor sign
@@ -329,17 +329,6 @@ def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, A
         return memory.reshape(spec.shape)
     steps = [s * dtype.itemsize for s in spec.strides]
     return np.ndarray(spec.shape, dtype, buffer=memory, strides=steps)
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """Memory that starts where allocators of frameworks and devices would have it start; numpy's starts 16 bytes
-    behind, where a row of any matrix takes a cache line more."""
-    import numpy as np
-
-    size = prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _span(spec: ArraySpec) -> int:
