@@ -13,14 +13,14 @@ from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, MemRefType, NoneAttr, VectorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, element_of
 
 Matrix = tuple[list[Index], list[Index]]
 """Extents and strides of a memref."""
@@ -49,7 +49,7 @@ def read(
     other: SSAValue | None,
 ) -> SSAValue:
     """What a flat base has at the offsets, and `other` where the mask is false."""
-    tile, masked = _tile(at, base, offsets, mask)
+    tile, masked = scattered_tile(at, base, offsets, mask, kind.element_type)
     value = at.cast(at.add(xetile.LoadGatherOp(tile, masked)), kind.get_shape())
     if mask is None or other is None:
         return value
@@ -57,22 +57,22 @@ def read(
 
 
 def write(at: Before, value: SSAValue, base: SSAValue, offsets: SSAValue, mask: SSAValue | None) -> None:  # fmt: skip
-    tile, masked = _tile(at, base, offsets, mask)
+    tile, masked = scattered_tile(at, base, offsets, mask, element_of(value.type))
     assert isinstance(tile.type, xetile.TileType)
     at.insert(xetile.StoreScatterOp(at.cast(value, tile.type.get_shape()), tile, masked))
 
 
-def _tile(
-    at: Before, base: SSAValue, offsets: SSAValue, mask: SSAValue | None
+def scattered_tile(
+    at: Before, base: SSAValue, offsets: SSAValue, mask: SSAValue | None, element: Attribute
 ) -> tuple[SSAValue, SSAValue | None]:
-    """A scattered tile has one or two dimensions."""
+    """The tile of elements at offsets from a flat base, a memref or an address, and the mask in its shape, which has
+    one or two dimensions."""
     shape, kind = shape_of(offsets), base.type
     if len(shape) > 2:
         shape = prod(shape[:-1]), shape[-1]
-    assert isinstance(kind, MemRefType)
-    space = 3 if not isinstance(kind.memory_space, NoneAttr) else None
-    scattered = xetile.TileAttr(scattered=True, memory_space=space)
-    type = xetile.TileType(shape, kind.element_type, scattered)
+    shared = isinstance(kind, MemRefType) and not isinstance(kind.memory_space, NoneAttr)
+    scattered = xetile.TileAttr(scattered=True, memory_space=3 if shared else None)
+    type = xetile.TileType(shape, element, scattered)
     made = xetile.InitTileOp(base, type, offset_vector=at.cast(offsets, shape))
     return at.add(made), None if mask is None else at.cast(mask, shape)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import auto
 from typing import ClassVar
 
 from xdsl.dialects.builtin import BoolAttr, IndexType, IntegerAttr, IntegerType, i1
@@ -89,17 +88,7 @@ class CastUOp(CastOp):
     traits = traits_def(Pure())
 
 
-class CmpPredicate(StrEnum):
-    EQ = auto()
-    NE = auto()
-    SLT = auto()
-    SLE = auto()
-    SGT = auto()
-    SGE = auto()
-    ULT = auto()
-    ULE = auto()
-    UGT = auto()
-    UGE = auto()
+CmpPredicate = StrEnum("CmpPredicate", "EQ NE SLT SLE SGT SGE ULT ULE UGT UGE")
 
 
 @irdl_attr_definition

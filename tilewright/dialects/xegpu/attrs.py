@@ -121,10 +121,6 @@ def _parse_memory_space(parser: AttrParser) -> MemorySpaceAttr:
             parser.raise_error(f"expected the memory space global or slm, got {attribute}")
 
 
-# Spellings of the first implementation.
-_OLD_NAMES = {"memory_scope": "memory_space"}
-
-
 @irdl_attr_definition
 class RangeAttr(ParametrizedAttribute):
     """`#xegpu.range<[2, 18]>`: a run of subgroups, the second number not included.
@@ -162,8 +158,20 @@ class RangeAttr(ParametrizedAttribute):
         printer.print_string(f"<[{first}, {end}]>")
 
 
+class TensorDescAttr(FieldsAttr):
+    """What the encodings of a descriptor share."""
+
+    ALIASES: ClassVar = {"memory_scope": "memory_space"}
+    """Spellings of the first implementation."""
+
+    @property
+    def space(self) -> MemorySpace:
+        space = getattr(self, "memory_space", None)
+        return space.data if isinstance(space, MemorySpaceAttr) else MemorySpace.GLOBAL
+
+
 @irdl_attr_definition
-class BlockTensorDescAttr(FieldsAttr):
+class BlockTensorDescAttr(TensorDescAttr):
     """`#xegpu.block_tdesc_attr<memory_space = slm, array_length = 2 : i64, boundary_check = false>`.
 
     `array_length`: blocks side by side that one load reads. `boundary_check`: elements outside of the
@@ -181,7 +189,6 @@ class BlockTensorDescAttr(FieldsAttr):
         "array_length": parse_int,
         "boundary_check": parse_bool,
     }
-    ALIASES: ClassVar = _OLD_NAMES
 
     def __init__(
         self,
@@ -194,11 +201,6 @@ class BlockTensorDescAttr(FieldsAttr):
             integer(array_length),
             truth(boundary_check),
         )
-
-    @property
-    def space(self) -> MemorySpace:
-        space = self.memory_space
-        return space.data if isinstance(space, MemorySpaceAttr) else MemorySpace.GLOBAL
 
     @property
     def length(self) -> int:
@@ -221,7 +223,7 @@ class BlockTensorDescAttr(FieldsAttr):
 
 
 @irdl_attr_definition
-class ScatterTensorDescAttr(FieldsAttr):
+class ScatterTensorDescAttr(TensorDescAttr):
     """`#xegpu.scatter_tdesc_attr<memory_space = slm, chunk_size = 2 : i64>`.
 
     Every lane has an offset of its own and reads `chunk_size` elements in a row from there.
@@ -233,18 +235,12 @@ class ScatterTensorDescAttr(FieldsAttr):
     chunk_size: IntegerAttr | NoneAttr
 
     READERS: ClassVar = {"memory_space": _parse_memory_space, "chunk_size": parse_int}
-    ALIASES: ClassVar = _OLD_NAMES
 
     def __init__(self, memory_space: str | None = None, chunk_size: int | None = None):
         super().__init__(
             NoneAttr() if memory_space is None else MemorySpaceAttr(MemorySpace(memory_space)),
             integer(chunk_size),
         )
-
-    @property
-    def space(self) -> MemorySpace:
-        space = self.memory_space
-        return space.data if isinstance(space, MemorySpaceAttr) else MemorySpace.GLOBAL
 
     @property
     def chunk(self) -> int:

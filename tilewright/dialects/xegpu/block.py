@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntegerAttr, VectorType, i32, i64
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i32
 from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
@@ -29,7 +29,13 @@ from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, print_index_list
+from tilewright.dialects.xetile.assembly import (
+    Index,
+    Indexed,
+    OptIndices,
+    parse_locality,
+    print_index_list,
+)
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
@@ -80,7 +86,8 @@ class BlockAccess(Indexed, Op, kw_only=True):
         assembly.parse_operands(parser, text)
         assembly.parse_attr_dict(parser, text.attrs)
         if "locality" in cls.get_irdl_definition().properties:
-            _parse_locality(parser, text)
+            parse_locality(parser, text.attrs)
+            assembly.parse_attr_dict(parser, text.attrs)
         assembly.parse_types_of(parser, text, results=True)
         return assembly.build_access(cls, parser, text, TensorDescType)
 
@@ -94,19 +101,6 @@ class BlockAccess(Indexed, Op, kw_only=True):
             say(printer, f" locality<{locality.value.data}>")
         hidden = ("const_offsets", "locality")
         assembly.print_rest(printer, self, hidden, [v.type for v in values])
-
-
-def _parse_locality(parser: Parser, text: OpText) -> None:
-    if parser.parse_optional_keyword("locality") is None:
-        return
-    with parser.in_angle_brackets():
-        level = parser.parse_integer(allow_boolean=False)
-    if "locality" in text.attrs.named:
-        parser.raise_error("locality is given twice")
-    if not 0 <= level <= 3:
-        parser.raise_error(f"locality is 0, 1, 2 or 3, got {level}")
-    text.attrs.named["locality"] = IntegerAttr(level, i64)
-    assembly.parse_attr_dict(parser, text.attrs)
 
 
 @op_definition

@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     I64,
     DenseArrayBase,
     IndexType,
+    IntegerAttr,
     UnitAttr,
     VectorType,
     i64,
@@ -363,6 +364,18 @@ def parse_entry(
 def _parse_plain_entry(parser: Parser, result: AttrDict) -> None:
     if (name := parse_entry(parser, result)) is not None:
         result.named[name] = parser.parse_attribute()
+
+
+def parse_locality(parser: Parser, attrs: AttrDict) -> None:
+    """`locality<2>` if it comes next."""
+    if parser.parse_optional_keyword("locality") is None:
+        return
+    start = parser.pos
+    with parser.in_angle_brackets():
+        level = parser.parse_integer(allow_boolean=False)
+    if "locality" in attrs.named:
+        parser.raise_error("locality is given twice", start, parser.pos)
+    attrs.named["locality"] = IntegerAttr(level, i64)
 
 
 def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:

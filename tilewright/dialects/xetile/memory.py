@@ -209,14 +209,8 @@ class PrefetchTileOp(TileAccess):
         tile = parser.parse_unresolved_operand()
         parser.parse_optional_punctuation(",")
         attrs = assembly.parse_attr_dict(parser)
-        if parser.parse_optional_keyword("locality") is not None:
-            start = parser.pos
-            with parser.in_angle_brackets():
-                locality = parser.parse_integer(allow_boolean=False)
-            if "locality" in attrs.named:
-                parser.raise_error("locality is given twice", start, parser.pos)
-            attrs.named["locality"] = IntegerAttr(locality, i64)
-            attrs = assembly.parse_attr_dict(parser, attrs)
+        assembly.parse_locality(parser, attrs)
+        attrs = assembly.parse_attr_dict(parser, attrs)
         parser.parse_punctuation(":")
         tile_type = assembly.parse_type(parser)
         attrs.name_bare(parser, ())

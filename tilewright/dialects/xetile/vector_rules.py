@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import AnyFloat, Float8E4M3FNType, Float8E5M2Type, IntegerType
@@ -84,34 +83,37 @@ def _verify_elements(op: compute.TransposeOp | compute.ReductionOp | compute.Bro
     verify_map(source.get_shape(), op.wg_map_source, what="wg_map_source")
 
 
-def _verify_dims(dims: Sequence[int], rank: int, what: str) -> None:
+def _extents(
+    op: compute.ReductionOp | compute.BroadcastOp, what: str, done: str
+) -> list[tuple[int, int]]:
+    """The extents of source and result along the op's dimensions; along others they are the same."""
+    source, result = vector_type(op.source).get_shape(), vector_type(op.result).get_shape()
+    rank, dims = len(source), op.dims
+    if len(result) != rank:
+        raise VerifyException("source and result must have the same rank")
     if not dims or any(not 0 <= dim < rank for dim in dims) or len(set(dims)) != len(dims):
         raise VerifyException(f"{what} dimensions {[*dims]} don't fit a vector of rank {rank}")
+    for dim, (extent, made) in enumerate(zip(source, result, strict=True)):
+        if dim not in dims and made != extent:
+            raise VerifyException(
+                f"dimension {dim} is not {done}: result has {made}, source {extent}"
+            )
+    return [(source[dim], result[dim]) for dim in sorted(dims)]
 
 
 def verify_reduction(op: compute.ReductionOp) -> None:
-    source, result = vector_type(op.source), vector_type(op.result)
-    shape, size = source.get_shape(), op.reduction_size
+    source, size = vector_type(op.source), op.reduction_size
     if size is not None:
         if len(op.dims) != 1:
             raise VerifyException(
                 "when reduction size is specified, only a single reduction dimension is allowed."
             )
-        if len(shape) != 2:
+        if source.get_num_dims() != 2:
             raise VerifyException("when reduction size is specified, source must be a 2D vector.")
         if size < 1:
             raise VerifyException(f"reduction size must be positive, got {size}")
-    if len(result.get_shape()) != len(shape):
-        raise VerifyException("source and result must have the same rank")
-    _verify_dims(op.dims, len(shape), "reduction")
-    for dim, extent in enumerate(shape):
-        expected = result.get_shape()[dim]
-        if dim not in op.dims:
-            if expected != extent:
-                raise VerifyException(
-                    f"dimension {dim} is not reduced: result has {expected}, source {extent}"
-                )
-        elif size is not None:
+    for extent, expected in _extents(op, "reduction", "reduced"):
+        if size is not None:
             if extent % size or expected != extent // size:
                 raise VerifyException(
                     "reduction size does not match the expected size of the result dimension "
@@ -129,25 +131,16 @@ def verify_reduction(op: compute.ReductionOp) -> None:
 
 
 def verify_broadcast(op: compute.BroadcastOp) -> None:
-    source, result = vector_type(op.source), vector_type(op.result)
-    shape, size = source.get_shape(), op.broadcast_size
-    if len(result.get_shape()) != len(shape):
-        raise VerifyException("source and result must have the same rank")
-    _verify_dims(op.dims, len(shape), "broadcast")
+    size = op.broadcast_size
+    extents = _extents(op, "broadcast", "broadcast")
     if size is not None and size < 1:
         raise VerifyException(f"broadcast size must be positive, got {size}")
     if size is not None and len(op.dims) != 1:
         raise VerifyException(
             "when broadcast size is specified, only a single broadcast dimension is allowed."
         )
-    for dim, extent in enumerate(shape):
-        expected = result.get_shape()[dim]
-        if dim not in op.dims:
-            if expected != extent:
-                raise VerifyException(
-                    f"dimension {dim} is not broadcast: result has {expected}, source {extent}"
-                )
-        elif size is not None:
+    for extent, expected in extents:
+        if size is not None:
             if extent * size != expected:
                 raise VerifyException(
                     f"broadcast size {size} times {extent} elements of the source is not the "

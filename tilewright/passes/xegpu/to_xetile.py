@@ -51,7 +51,7 @@ from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.expand_ops import EXPANSIONS
-from tilewright.passes.vector_elements import matrix_of
+from tilewright.passes.vector_elements import matrix_of, read, scattered_tile, write
 from tilewright.passes.vector_reductions import reduction_of_tile
 from tilewright.passes.xegpu.legalize import MATRICES, as_matrices
 from tilewright.passes.xegpu.to_xetile_values import (
@@ -311,62 +311,45 @@ def _store_matrix(op: xegpu.StoreMatrixOp) -> None:
 # --- Scattered -------------------------------------------------------------------------------
 
 
-@dataclass
-class _Elements:
-    """A scattered access element by element, in at most two dimensions."""
-
-    tile: SSAValue
-    mask: SSAValue
-    shape: tuple[int, ...]
-
-
 def _elements(
     at: Before, op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp
-) -> _Elements:
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """The base of a scattered access, the offsets of its elements, and which are accessed."""
     offsets, mask = op.offsets_operand, op.mask
     assert offsets is not None
     lanes = shape_of(offsets)
     if not lanes:
         raise unsupported(op, "scalar offsets are lane-level")
-    chunk = op.chunk
-    flat = lanes if len(lanes) <= 2 and chunk == 1 else (prod(lanes),)
-    count = prod(lanes)
+    flat = lanes if len(lanes) <= 2 and op.chunk == 1 else (prod(lanes),)
     offsets, mask = at.cast(offsets, flat), at.cast(mask, flat)
     if not isinstance(element_of(offsets.type), IndexType):
         offsets = at.add(arith.IndexCastOp(offsets, VectorType(IndexType(), list(flat))))
-    if chunk > 1:
+    if op.chunk > 1:
         # Each lane's elements lie one after the other.
-        column, wide = (count, 1), (count, chunk)
+        column, wide = (*flat, 1), (*flat, op.chunk)
         offsets = at.broadcast(at.cast(offsets, column), wide)
         offsets = at.add_index(offsets, at.coordinates(0, wide, 1))
         mask = at.broadcast(at.cast(mask, column), wide)
-        flat = wide
-    source = op.source_operand
-    element = element_of(op.value.type)
-    space = source.type.memory_space if isinstance(source.type, MemRefType) else None
-    shared = 3 if space is not None and not isinstance(space, NoneAttr) else None
-    kind = TileType(flat, element, TileAttr(scattered=True, memory_space=shared))
-    return _Elements(at.add(xetile.InitTileOp(source, kind, offset_vector=offsets)), mask, flat)
+    return op.source_operand, offsets, mask
 
 
 def _load(op: xegpu.LoadGatherOp) -> None:
-    at = Before(op)
-    elements = _elements(at, op)
-    value = at.add(xetile.LoadGatherOp(elements.tile, elements.mask))
-    at.replace(at.cast(value, shape_of(op.value)))
+    at, kind = Before(op), op.value.type
+    assert isinstance(kind, VectorType)
+    at.replace(read(at, *_elements(at, op), kind, None))
 
 
 def _store(op: xegpu.StoreScatterOp) -> None:
     at = Before(op)
-    elements = _elements(at, op)
-    value = at.cast(op.value, elements.shape)
-    at.insert(xetile.StoreScatterOp(value, elements.tile, elements.mask))
+    write(at, op.value, *_elements(at, op))
     at.replace()
 
 
 def _atomic(op: xegpu.AtomicRMWOp) -> None:
-    at = Before(op)
-    elements = _elements(at, op)
-    value = at.cast(op.value, elements.shape)
-    old = at.add(xetile.AtomicRmwOp(op.kind, value, elements.tile, elements.mask))
-    at.replace(at.cast(old, shape_of(op.value)))
+    at, kind = Before(op), op.value.type
+    assert isinstance(kind, VectorType)
+    tile, mask = scattered_tile(at, *_elements(at, op), kind.element_type)
+    assert isinstance(tile.type, TileType)
+    value = at.cast(op.value, tile.type.get_shape())
+    old = at.add(xetile.AtomicRmwOp(op.kind, value, tile, mask))
+    at.replace(at.cast(old, kind.get_shape()))

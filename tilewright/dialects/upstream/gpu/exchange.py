@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import auto
 from typing import Any
 
 from xdsl.dialects import gpu
@@ -30,9 +29,7 @@ I32: Any = (IntegerAttr.constr(i32), lambda value: IntegerAttr(value, 32))
 SAME_TYPE = "requires the same type for value operand and result"
 
 
-class BroadcastType(StrEnum):
-    First_Active_Lane = auto()
-    Specific_Lane = auto()
+BroadcastType = StrEnum("BroadcastType", "First_Active_Lane Specific_Lane")
 
 
 @irdl_attr_definition

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import auto
 from typing import Any
 
 import numpy as np
@@ -50,32 +49,12 @@ DEFAULT_LANES = 16
 Numbers = NDArray[Any]
 
 
-class ShuffleMode(StrEnum):
-    XOR = auto()
-    UP = auto()
-    DOWN = auto()
-    IDX = auto()
-    ROTATE = auto()
-
-
-class ReduceKind(StrEnum):
-    """MLIR's names of the kinds, and MIN and MAX, which only the stock attribute has."""
-
-    ADD = auto()
-    MUL = auto()
-    MINUI = auto()
-    MINSI = auto()
-    MINNUMF = auto()
-    MAXUI = auto()
-    MAXSI = auto()
-    MAXNUMF = auto()
-    AND = auto()
-    OR = auto()
-    XOR = auto()
-    MINIMUMF = auto()
-    MAXIMUMF = auto()
-    MIN = auto()
-    MAX = auto()
+ShuffleMode = StrEnum("ShuffleMode", "XOR UP DOWN IDX ROTATE")
+ReduceKind = StrEnum(
+    "ReduceKind",
+    "ADD MUL MINUI MINSI MINNUMF MAXUI MAXSI MAXNUMF AND OR XOR MINIMUMF MAXIMUMF MIN MAX",
+)
+"""MLIR's names of the kinds, and MIN and MAX, which only the stock attribute has."""
 
 
 @irdl_attr_definition

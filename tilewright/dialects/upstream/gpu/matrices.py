@@ -19,8 +19,8 @@ from xdsl.dialects.builtin import (
     StringAttr,
 )
 from xdsl.ir import Attribute, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, TypeAttribute
-from xdsl.irdl import irdl_attr_definition, traits_def
-from xdsl.parser import AttrParser, Parser
+from xdsl.irdl import AnyAttr, ParamAttrConstraint, VarConstraint, irdl_attr_definition, traits_def
+from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
@@ -112,6 +112,8 @@ Kind = spelled(
     lambda held: held.kind.data,
 )
 INDEX = IntegerAttr.constr(IndexType())
+_ELEMENT = VarConstraint("element", AnyAttr())
+_OF_ELEMENT = ParamAttrConstraint(MMAMatrixType, (AnyAttr(), _ELEMENT, AnyAttr()))
 
 
 def _verify_memory(memory: MemRefType, indices: Sequence[object]) -> None:
@@ -197,30 +199,10 @@ class ConstantOp(Op):
     """`%z = gpu.subgroup_mma_constant_matrix %x : !gpu.mma_matrix<16x16xf32, "COp">`: one number everywhere."""
 
     name = "gpu.subgroup_mma_constant_matrix"
-    value: Operand = Operand()
-    result: Result[MMAMatrixType] = Result(MMAMatrixType)
+    value: Operand = Operand(_ELEMENT)
+    result: Result[MMAMatrixType] = Result(_OF_ELEMENT)
     traits = traits_def(Pure())
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ConstantOp:
-        value = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        element = kind.element_type if isinstance(kind, MMAMatrixType) else kind
-        (given,) = parser.resolve_operands([value], [element], parser.pos)
-        return cls.create(operands=[given], result_types=[kind], attributes=attributes)
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.value)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.result.type)
-
-    def verify_(self) -> None:
-        if self.value.type != self.result.type.element_type:
-            raise VerifyException("expected a number of the matrix's element type")
+    assembly_format = "$value attr-dict `:` type($result)"
 
 
 @op_definition

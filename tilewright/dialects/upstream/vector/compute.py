@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import auto
 
 from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr, VectorType
 from xdsl.dialects.utils import EnumAttribute
@@ -61,9 +60,7 @@ class MultiReductionOp(Op):
             )
 
 
-class IteratorKind(StrEnum):
-    PARALLEL = auto()
-    REDUCTION = auto()
+IteratorKind = StrEnum("IteratorKind", "PARALLEL REDUCTION")
 
 
 @irdl_attr_definition
