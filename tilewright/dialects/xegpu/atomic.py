@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
@@ -11,10 +10,11 @@ from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Inferred, Operand, OptInt, OptOperand, Str, op_definition
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.scatter import ScatterAccess, ScatterText, value_and_mask
-from tilewright.dialects.xetile.kinds import ATOMIC_KIND, ATOMIC_KINDS, full_atomic_kind
+from tilewright.dialects.xetile.kinds import ATOMIC_KIND, parse_atomic_kind
 
 
 @op_definition
@@ -46,25 +46,14 @@ class AtomicRMWOp(ScatterAccess):
 
     @classmethod
     def parse(cls, parser: Parser) -> AtomicRMWOp:
-        start = parser.pos
-        word = parser.parse_optional_str_literal()
-        if word is None:
-            angle = parser.parse_optional_punctuation("<") is not None
-            word = parser.parse_identifier(" naming the atomic operation")
-            if angle:
-                parser.parse_punctuation(">")
-        end = parser.pos
-        parser.parse_optional_punctuation(",")  # the RFC's table has one
+        named = parse_atomic_kind(parser)
         text = assembly.parse_op(parser, results=True)
         parsed = ScatterText(parser, text)
         value, mask = value_and_mask(parser, parsed)
-        element = value.type.element_type if isinstance(value.type, VectorType) else value.type
-        kind = full_atomic_kind(word, element)
-        if kind is None:
-            known = ", ".join(ATOMIC_KINDS)
-            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        results, named = text.results or [value.type], {"kind": ATOMIC_KIND[1](kind)}
-        return parsed.build(cls, behind=[mask, value], results=results, properties=named)
+        results = text.results or [value.type]
+        return parsed.build(
+            cls, behind=[mask, value], results=results, properties=named(element_of(value.type))
+        )
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.kind}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerAttr, IntegerType, i64
 from xdsl.ir import Attribute
+from xdsl.parser import Parser
 
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS
 
@@ -56,3 +58,23 @@ def full_atomic_kind(kind: str, element: Attribute) -> str | None:
         return kind
     pair = SHORT_ATOMICS.get(kind)
     return pair[0 if isinstance(element, AnyFloat) else 1] if pair else None
+
+
+def parse_atomic_kind(parser: Parser) -> Callable[[Attribute], dict[str, Attribute]]:
+    """`addf`, `<addf>` or `"addf"`, and the comma that an RFC has behind it; what gives the op's property, once the
+    type of the elements is read."""
+    angle = parser.parse_optional_punctuation("<") is not None
+    start = parser.pos
+    word = parser.parse_identifier_or_str_literal(" naming the atomic operation")
+    end = parser.pos
+    if angle:
+        parser.parse_punctuation(">")
+    parser.parse_optional_punctuation(",")
+
+    def named(element: Attribute) -> dict[str, Attribute]:
+        if (kind := full_atomic_kind(word, element)) is None:
+            known = ", ".join(ATOMIC_KINDS)
+            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
+        return {"kind": ATOMIC_KIND[1](kind)}
+
+    return named

@@ -123,24 +123,14 @@ class AtomicRmwOp(TileAccess):
 
     @classmethod
     def parse(cls, parser: Parser) -> AtomicRmwOp:
-        angle = parser.parse_optional_punctuation("<") is not None
-        start = parser.pos
-        word = parser.parse_identifier_or_str_literal(" naming the atomic operation")
-        end = parser.pos
-        if angle:
-            parser.parse_punctuation(">")
-        parser.parse_optional_punctuation(",")
+        named = kinds.parse_atomic_kind(parser)
         value, tile, mask, attrs = parse_stored(parser)
         assembly.parse_arrow(parser)
         result_type = assembly.parse_type(parser)
         assert isinstance(tile.type, TileType)
-        kind = kinds.full_atomic_kind(word, tile.type.element_type)
-        if kind not in kinds.ATOMIC_KINDS:
-            known = ", ".join(kinds.ATOMIC_KINDS)
-            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
+        kind = named(tile.type.element_type)
         attrs.name_bare(parser, ())
-        named = {"kind": kinds.ATOMIC_KIND[1](kind)}
-        return attrs.build(cls, [value, tile, mask], [result_type], named)
+        return attrs.build(cls, [value, tile, mask], [result_type], kind)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.kind}")
