@@ -50,10 +50,7 @@ def outline_launches(module: ModuleOp) -> None:
         while (outer := host.parent_op()) is not module:
             assert outer is not None
             host = outer
-        made = gpu.ModuleOp(StringAttr(name), Region(Block([kernel])))  # pyright: ignore
-        made.location = launch.location
-        Rewriter.insert_op(made, InsertPoint.before(host))
-        module.attributes["gpu.container_module"] = UnitAttr()
+        add_kernel(module, kernel, name, host)
         call = gpu.LaunchFuncOp(
             SymbolRefAttr(name, [inner]),
             [launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ],
@@ -67,6 +64,14 @@ def outline_launches(module: ModuleOp) -> None:
         call.location = launch.location
         Rewriter.replace_op(launch, call, call.results)
     launch_facts(module)
+
+
+def add_kernel(module: ModuleOp, kernel: gpu.FuncOp, name: str, before: Operation) -> None:
+    """Puts a kernel in front of an op of a module, in a table of this name."""
+    table = gpu.ModuleOp(StringAttr(name), Region(Block([kernel])))  # pyright: ignore
+    table.location = kernel.location
+    Rewriter.insert_op(table, InsertPoint.before(before))
+    module.attributes["gpu.container_module"] = UnitAttr()
 
 
 def _stated(launch: gpu.LaunchOp, name: str) -> str:

@@ -34,7 +34,7 @@ from xdsl.dialects.builtin import (
     SymbolRefAttr,
     UnitAttr,
 )
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
@@ -47,6 +47,7 @@ from tilewright.passes.carried import reached
 from tilewright.passes.carry_offsets import with_offsets
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
+from tilewright.passes.kernel_outlining import add_kernel
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
 from tilewright.passes.views import fold_views
 
@@ -106,11 +107,7 @@ def outline(module: ModuleOp, function: func.FuncOp, program: LoopProgram) -> No
         _become_axis(loop, axis)
     function.body.detach_block(function.body.block)
     function.body.add_block(host)
-    module.attributes["gpu.container_module"] = UnitAttr()
-    module.body.block.insert_op_before(
-        gpu.ModuleOp(StringAttr(name), Region(Block([kernel]))),  # pyright: ignore[reportArgumentType]
-        function,
-    )
+    add_kernel(module, kernel, name, function)
 
 
 def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:

@@ -34,7 +34,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.arguments import NOWHERE, ArrayArg
 from tilewright.diagnostics import unsupported
@@ -44,6 +44,7 @@ from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
+from tilewright.passes.kernel_outlining import add_kernel
 from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bodies import plain_bodies
@@ -305,10 +306,7 @@ def _launch(module: ModuleOp, function: func.FuncOp, kernel: StructuredKernel, n
     """The kernel of an op beside its function, and its launch in place of the op."""
     cleanup(kernel.function)
     name = kernel.function.sym_name.data
-    table = gpu.ModuleOp(StringAttr(name), Region(Block([kernel.function])))  # pyright: ignore
-    table.location = node.op.location
-    Rewriter.insert_op(table, InsertPoint.before(function))
-    module.attributes["gpu.container_module"] = UnitAttr()
+    add_kernel(module, kernel.function, name, function)
     before = Before(node.op)
     operands, grid = _arguments(before, kernel)
     one = before.index(1)
