@@ -15,9 +15,10 @@ from __future__ import annotations
 from xdsl.dialects import gpu, scf, vector
 from xdsl.dialects.builtin import IntegerType, VectorType, i32
 from xdsl.ir import Attribute
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.nesting import terminator
+from tilewright.passes.emit import Before, Behind
 from tilewright.targets.xe.building import bits_of
 
 WORD = 32
@@ -50,15 +51,7 @@ def _rewrite(op: scf.IfOp, n: int) -> bool:
         return False
     for region in op.regions:
         last = terminator(region.block)
-        cast = vector.BitcastOp(last.operands[n], words)
-        cast.location = op.location
-        region.block.insert_op_before(cast, last)
-        last.operands[n] = cast.results[0]
+        last.operands[n] = Before(last).add(vector.BitcastOp(last.operands[n], words))
     result = Rewriter.replace_value_with_new_type(op.results[n], words)
-    back = vector.BitcastOp(result, given)  # pyright: ignore
-    back.location = op.location
-    Rewriter.insert_op(back, InsertPoint.after(op))
-    for use in list(result.uses):
-        if use.operation is not back:
-            use.operation.operands[use.index] = back.results[0]
+    Behind(op).instead(result, vector.BitcastOp(result, given))  # pyright: ignore
     return True
