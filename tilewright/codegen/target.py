@@ -143,11 +143,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
         provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU | {"bf16 conversion", "maxima"},
-        handlers={
-            **NVPTX_HANDLERS,
-            **NVPTX_VALUE_HANDLERS,
-            **NVPTX_MASKED_HANDLERS,
-        },
+        handlers={**NVPTX_HANDLERS, **NVPTX_VALUE_HANDLERS, **NVPTX_MASKED_HANDLERS},
     )
 
 

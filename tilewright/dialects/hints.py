@@ -167,10 +167,7 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"should have the same element type with the source",
             "make the descriptor of the array's element type, and convert the value that is loaded or stored",
         ),
-        (
-            r"[MN]-dimension mismatch",
-            "A is m x k, B is k x n, the result m x n",
-        ),
+        (r"[MN]-dimension mismatch", "A is m x k, B is k x n, the result m x n"),
         (
             r"source and mem_desc have same size in bits",
             "allocate as many bytes as the mem_desc has elements times their size: 16x64xf16 takes memref<2048xi8, 3>",

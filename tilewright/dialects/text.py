@@ -14,13 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import (
-    FileLineColLoc,
-    IntAttr,
-    ModuleOp,
-    StringAttr,
-    UnknownLoc,
-)
+from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
 from xdsl.parser import UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue

@@ -375,8 +375,7 @@ def unary(symbol: str, x: Value) -> Value:
         return _apply(_SIGNED, "-", zero, x)
     if x.dtype.is_float:
         raise CompileError(
-            f"~ is not defined on floats ({x.dtype})",
-            hint="~ inverts integers and masks",
+            f"~ is not defined on floats ({x.dtype})", hint="~ inverts integers and masks"
         )
     # All bits set; two's complement makes it -1 whatever the signedness.
     ones = Value(constant_ssa((1 << x.dtype.bits) - 1, x.dtype), x.dtype, ())

@@ -130,10 +130,7 @@ class Emitter:
             self.block = outer
 
     def branch(
-        self,
-        condition: SSAValue,
-        blocks: Sequence[Block],
-        values: Sequence[Sequence[SSAValue]],
+        self, condition: SSAValue, blocks: Sequence[Block], values: Sequence[Sequence[SSAValue]]
     ) -> Sequence[SSAValue]:
         """Ends two blocks, of which the first is for a condition that holds, each with values; those of the one that
         runs."""

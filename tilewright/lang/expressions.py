@@ -289,9 +289,7 @@ def _compare(frame: Frame, node: ast.Compare) -> Any:
         outcome = _compare_two(frame, node, op, left, right)
         if isinstance(outcome, Value) and outcome.shape and len(node.ops) > 1:
             raise frame.error(
-                node,
-                "a chained comparison of tiles",
-                hint="combine the masks: (a < b) & (b < c)",
+                node, "a chained comparison of tiles", hint="combine the masks: (a < b) & (b < c)"
             )
         result = outcome if result is True else _both(frame, node, result, outcome)
         if result is False:

@@ -138,9 +138,7 @@ def _trip_count(frame: Frame, loop: LoopRange) -> int | Value:
 def while_at_run_time(frame: Frame, node: ast.While, live: Names) -> None:
     if binds([node.test]):
         raise frame.lacking(
-            node.test,
-            ":= in the condition of a while",
-            "assign before the loop and in its body",
+            node.test, ":= in the condition of a while", "assign before the loop and in its body"
         )
     flag = _flag(frame, node)
 

@@ -88,8 +88,7 @@ def sg_attr(given: SgMap | None) -> xetile.SgMapAttr | None:
         return None
     if not isinstance(given, SgMap):
         raise ArgumentError(
-            "sg_map",
-            f"sg_map must be a tw.sg_map(wi_layout, wi_data), not {describe_type(given)}",
+            "sg_map", f"sg_map must be a tw.sg_map(wi_layout, wi_data), not {describe_type(given)}"
         )
     return xetile.SgMapAttr(given.wi_layout, given.wi_data)
 

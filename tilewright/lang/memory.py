@@ -149,10 +149,7 @@ def store_tile(
     tile = _block(tile, "store_tile", "store_scatter")
     written = _written(value, tile, "store_tile")
     op = xetile.StoreTileOp(
-        written,
-        tile.ssa,
-        mask=_mask(mask, tile),
-        hints=cache_hints(l1_hint, l2_hint, l3_hint),
+        written, tile.ssa, mask=_mask(mask, tile), hints=cache_hints(l1_hint, l2_hint, l3_hint)
     )
     emitter("store_tile").emit_checked(op)
 
@@ -184,9 +181,7 @@ def prefetch_tile(
     if locality not in (0, 1, 2, 3):
         raise ArgumentError("locality", f"locality is 0, 1, 2 or 3, not {locality!r}")
     op = xetile.PrefetchTileOp(
-        tile.ssa,
-        locality=locality,
-        hints=cache_hints(l1_hint, l2_hint, l3_hint),
+        tile.ssa, locality=locality, hints=cache_hints(l1_hint, l2_hint, l3_hint)
     )
     emitter("prefetch_tile").emit_checked(op)
 
@@ -262,12 +257,7 @@ def store_scatter(
 
 @language
 def atomic_rmw(
-    kind: str,
-    value: Operand,
-    tile: Tile,
-    mask: Value | None = None,
-    *,
-    wg_map: WgMap | None = None,
+    kind: str, value: Operand, tile: Tile, mask: Value | None = None, *, wg_map: WgMap | None = None
 ) -> Value:
     """Combines a value with the elements of a tile in memory, atomically; gives the old elements.
 

@@ -123,10 +123,7 @@ class BoundMap:
             return None if field is None else (*field[:at], change(field[at]), *field[at + 1 :])
 
         return replace(
-            d,
-            sg_data=each(d.sg_data),
-            inst_data=each(d.inst_data),
-            lane_data=each(d.lane_data),
+            d, sg_data=each(d.sg_data), inst_data=each(d.inst_data), lane_data=each(d.lane_data)
         )
 
 
@@ -153,11 +150,7 @@ def on_field(d: Distribution, dim: int, data: int) -> Distribution:
         if limit % (lane_layout[dim] * lane_data[dim]):
             lane_data = at(lane_data, 1)
     return replace(
-        d,
-        sg_data=at(d.sg_data, data),
-        inst_data=inst,
-        lane_layout=lane_layout,
-        lane_data=lane_data,
+        d, sg_data=at(d.sg_data, data), inst_data=inst, lane_layout=lane_layout, lane_data=lane_data
     )
 
 
@@ -299,9 +292,7 @@ def _merged(result: Distribution, result_shape: Shape, shape: Shape) -> Distribu
         place[g] = min((order.index(d) for d in groups[g]), default=place[g + 1])
     merged = map_fields(result, lambda f: tuple(prod(f[d] for d in group) for group in groups))
     candidate = replace(
-        merged,
-        order=tuple(sorted(range(len(groups)), key=lambda g: (place[g], -g))),
-        sliced=(),
+        merged, order=tuple(sorted(range(len(groups)), key=lambda g: (place[g], -g))), sliced=()
     )
     if candidate.over(shape) != result.over(result_shape).reshaped(shape):
         raise LayoutError(

@@ -64,10 +64,7 @@ def _joined(region: Region) -> bool:
 
 
 def _ways(op: cf.ConditionalBranchOp) -> list[tuple[Block, list[SSAValue]]]:
-    return [
-        (op.then_block, list(op.then_arguments)),
-        (op.else_block, list(op.else_arguments)),
-    ]
+    return [(op.then_block, list(op.then_arguments)), (op.else_block, list(op.else_arguments))]
 
 
 def _chosen(region: Region) -> bool:

@@ -231,11 +231,7 @@ class Scalars:
         return loop.lower + loop.step * Expr.symbol(loop.counter)
 
     def _carried(
-        self,
-        counter: Symbol,
-        value: BlockArgument,
-        init: SSAValue,
-        yielded: SSAValue,
+        self, counter: Symbol, value: BlockArgument, init: SSAValue, yielded: SSAValue
     ) -> Expr:
         """Closed form of a carried value: init + delta * n, or a delayed copy of such a value."""
         if value in self._memo:
@@ -243,10 +239,7 @@ class Scalars:
             return self._memo[value]
         around = [loop.counter for loop in self.enclosing(value.block.parent_op())]
         guess = self.symbols.get(
-            Kind.VALUE,
-            ("carried", value),
-            "carried",
-            atoms=(counter, *around, *self.program_ids),
+            Kind.VALUE, ("carried", value), "carried", atoms=(counter, *around, *self.program_ids)
         )
         before = len(self._memo), len(self._atoms)
         self._memo[value] = Expr.symbol(guess)

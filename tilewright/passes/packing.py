@@ -22,12 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, gpu, memref
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    MemRefType,
-    UnrealizedConversionCastOp,
-    VectorType,
-)
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 

@@ -131,9 +131,7 @@ def _meets_by_name(kernel: gpu.FuncOp) -> bool:
 
 
 def _keep_their_number(
-    shared: Sequence[xt.InitTileOp],
-    dims: Mapping[SSAValue, set[int]],
-    analysis: AccessAnalysis,
+    shared: Sequence[xt.InitTileOp], dims: Mapping[SSAValue, set[int]], analysis: AccessAnalysis
 ) -> bool:
     """Whether tiles of shared memory that are cut lie side by side in their array, all of one extent."""
     known: dict[tuple[SSAValue, int], int] = {}

@@ -61,11 +61,7 @@ COLLECTIVE_RESULTS = (
     "memref.alloca",
 )
 """Ops whose results differ between lanes whatever their operands are."""
-SHARED_RESULTS = (
-    "xegpu.create_nd_tdesc",
-    "xegpu.create_mem_desc",
-    "xegpu.init_nbarrier",
-)
+SHARED_RESULTS = ("xegpu.create_nd_tdesc", "xegpu.create_mem_desc", "xegpu.init_nbarrier")
 """Ops that a subgroup does once: its lanes agree on the operands."""
 OF_SUBGROUPS = ("gpu.subgroup_id", "gpu.lane_id", "gpu.subgroup_reduce")
 """Ops whose results differ between subgroups; each of these finds what another has left, too, where ops write."""

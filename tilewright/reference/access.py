@@ -92,13 +92,7 @@ def _note(site: Site, clipped: _Clipped, itemsize: int, present: Array, kind: Ki
     """Tells checking mode which elements the rows that are `present` touch."""
     if site.checking:
         site.note_boxes(
-            clipped.address,
-            clipped.low,
-            clipped.high,
-            clipped.strides,
-            itemsize,
-            present,
-            kind,
+            clipped.address, clipped.low, clipped.high, clipped.strides, itemsize, present, kind
         )
 
 

@@ -71,11 +71,7 @@ class Batch:
 
     def block_id(self, axis: int) -> Index:
         x, y, _ = self.grid
-        return (
-            self.workgroup % x,
-            self.workgroup // x % y,
-            self.workgroup // (x * y),
-        )[axis]
+        return (self.workgroup % x, self.workgroup // x % y, self.workgroup // (x * y))[axis]
 
     @staticmethod
     def of_workgroups(

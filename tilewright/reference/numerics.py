@@ -21,9 +21,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.xetile import TileType
 from tilewright.reference.values import Array
 
-SMALL = {
-    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
-}
+SMALL = {"f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn)}
 """Floats that are no element type of a tile: halves of a byte (which numpy keeps in a byte each)."""
 
 

@@ -130,9 +130,7 @@ class SegmentBuilder:
             self.step(copy)
 
     def nest(
-        self,
-        loops: Sequence[tuple[SSAValue, Bound, Bound, Bound]],
-        inside: Callable[[], None],
+        self, loops: Sequence[tuple[SSAValue, Bound, Bound, Bound]], inside: Callable[[], None]
     ) -> None:
         """Loops in each other, given as (counter, lower bound, upper bound, step)."""
         if not loops:

@@ -154,7 +154,7 @@ def constexpr_likeness(value: Any, name: str) -> Any:
     except TypeError:
         raise LaunchError(
             f"constexpr {name!r} must be hashable (a number, string, dtype or tuple of these), but"
-            f" was given {with_article(kind.__name__)}",
+            f" was given {with_article(kind.__name__)}"
         ) from None
     return kind, value
 

@@ -76,10 +76,7 @@ class Job:
 
 
 def candidates_of(
-    request: Request,
-    options: CompileOptions,
-    configs: Sequence[Mapping[str, Any]],
-    planned: bool,
+    request: Request, options: CompileOptions, configs: Sequence[Mapping[str, Any]], planned: bool
 ) -> list[Candidate]:
     """What a search tries: `configs`, or the planner's choices; where they are `planned`, its first one before all."""
     choices: Sequence[Choice] = []

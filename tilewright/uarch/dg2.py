@@ -33,9 +33,7 @@ DG2: Final = XeMachine(
     kind="xe",
     subgroup_sizes=(8, 16, 32),
     matrix=MATRIX,
-    memories=by_name(
-        MemoryLevel("slm", 64 << 10, "workgroup", XE_SOURCE),
-    ),
+    memories=by_name(MemoryLevel("slm", 64 << 10, "workgroup", XE_SOURCE)),
     limits=table(
         COMMON_LIMITS
         | {

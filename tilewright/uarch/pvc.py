@@ -50,11 +50,7 @@ PVC: Final = XeMachine(
                 unit="subgroups",
             ),
             "subgroups_large_grf": Limit(
-                "workgroup with 256 registers",
-                XE_SOURCE,
-                least=1,
-                most=32,
-                unit="subgroups",
+                "workgroup with 256 registers", XE_SOURCE, least=1, most=32, unit="subgroups"
             ),
         }
     ),

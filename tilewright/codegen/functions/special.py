@@ -255,10 +255,7 @@ def powf(o: Lanes, x: str, y: str) -> str:
     one, zero = o.cf(1.0), o.cf(0.0)
     size = o.intrinsic("fabs", "float", x)
     exponent = o.op(
-        "fmul",
-        w,
-        o.cast("fpext", t, y, w),
-        log2(o, s, o.cast("fpext", t, size, w), False),
+        "fmul", w, o.cast("fpext", t, y, w), log2(o, s, o.cast("fpext", t, size, w), False)
     )
     value = o.cast("fptrunc", w, exp2(o, s, exponent, False), t)
     whole = o.fcmp("oeq", t, o.intrinsic("trunc", "float", y), y)

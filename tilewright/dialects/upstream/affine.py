@@ -320,10 +320,7 @@ def _verify_if(op: affine.IfOp) -> None:
 def complete() -> None:
     set_custom(affine.IfOp, _parse_if, _print_if)
     add_verifier(affine.IfOp, _verify_if)
-    add_ops(
-        affine.Affine,
-        (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp),
-    )
+    add_ops(affine.Affine, (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp))
     for op in (affine.VectorLoadOp, affine.VectorStoreOp):
         add_verifier(op, _verify_vector)
     for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp, PrefetchOp):

@@ -316,9 +316,7 @@ def _verify_select(op: arith.SelectOp) -> None:
 
 
 def _negf_init(
-    self: arith.NegfOp,
-    operand: Operation | SSAValue,
-    fastmath: FastMathFlagsAttr | None = None,
+    self: arith.NegfOp, operand: Operation | SSAValue, fastmath: FastMathFlagsAttr | None = None
 ) -> None:
     value = SSAValue.get(operand)
     IRDLOperation.__init__(

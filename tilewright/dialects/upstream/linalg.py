@@ -172,11 +172,7 @@ class _Reader:
                 return ()
 
     def generic(
-        self,
-        maps: Sequence[AffineMap],
-        reductions: Any,
-        body: Region,
-        results: Sequence[Attribute],
+        self, maps: Sequence[AffineMap], reductions: Any, body: Region, results: Sequence[Attribute]
     ) -> Operation:
         """The op in its one form."""
         written = [v.type for v in self.outs if isinstance(v.type, TensorType)]

@@ -207,10 +207,7 @@ def _parse_parallel(cls: type[IRDLOperation], parser: Parser) -> Operation:
     body = parser.parse_region([argument.resolve(IndexType()) for argument in arguments])
     attributes = parser.parse_optional_attr_dict()
     op = cls.build(
-        operands=[*bounds, values],
-        attributes=attributes,
-        result_types=[types],
-        regions=[body],
+        operands=[*bounds, values], attributes=attributes, result_types=[types], regions=[body]
     )
     if not initial:
         _terminate(op)
@@ -350,11 +347,7 @@ class ForallOp(IRDLOperation):
         rank = len(self.static_upper)
         if not len(self.static_lower) == rank == len(self.static_step):
             raise VerifyException("expected as many lower bounds as upper bounds and steps")
-        for which, operands in (
-            ("lower", self.lower),
-            ("upper", self.upper),
-            ("step", self.steps),
-        ):
+        for which, operands in (("lower", self.lower), ("upper", self.upper), ("step", self.steps)):
             static = list(getattr(self, f"static_{which}").get_values())
             if static.count(DYNAMIC_INDEX) != len(operands):
                 raise VerifyException(f"{which} bounds do not match their operands")

@@ -127,10 +127,7 @@ class WgMapAttr(FieldsAttr):
         broadcast_size: int | None = None,
     ):
         super().__init__(
-            int_array(sg_layout),
-            int_array(sg_data),
-            int_array(inst_data),
-            integer(broadcast_size),
+            int_array(sg_layout), int_array(sg_data), int_array(inst_data), integer(broadcast_size)
         )
 
     def verify(self) -> None:

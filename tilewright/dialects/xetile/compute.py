@@ -80,12 +80,7 @@ def _parse_rest(
 
 
 def _print_dims(
-    printer: Printer,
-    op: Op,
-    before: str,
-    between: str,
-    dims: Sequence[int],
-    hidden: Sequence[str],
+    printer: Printer, op: Op, before: str, between: str, dims: Sequence[int], hidden: Sequence[str]
 ) -> None:
     """`%v [0] {attributes} : T -> R`."""
     say(printer, before, op.operands[0], f"{between}{list(dims)}")

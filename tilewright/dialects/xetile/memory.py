@@ -54,9 +54,7 @@ class TileAccess(Op):
         assembly.print_rest(printer, self, ("locality",))
 
 
-def parse_stored(
-    parser: Parser,
-) -> tuple[SSAValue, SSAValue, list[SSAValue], assembly.AttrDict]:
+def parse_stored(parser: Parser) -> tuple[SSAValue, SSAValue, list[SSAValue], assembly.AttrDict]:
     """`%value, %tile, %mask {..} : types`: the RFCs write value and tile in both orders."""
     start = parser.pos
     operands = parse_names(parser)

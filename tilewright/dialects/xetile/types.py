@@ -52,10 +52,7 @@ class TileType(Shaped):
     encoding: TileAttr | NoneAttr
 
     def __init__(
-        self,
-        shape: Iterable[int],
-        element_type: Attribute,
-        attributes: TileAttr | None = None,
+        self, shape: Iterable[int], element_type: Attribute, attributes: TileAttr | None = None
     ):
         super().__init__(int_array(shape), element_type, attributes or NoneAttr())
 

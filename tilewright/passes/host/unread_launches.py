@@ -22,12 +22,7 @@ from xdsl.ir import Operation, SSAValue
 
 UNREAD = "tilewright.unread"
 
-_VIEWS = (
-    memref.CastOp,
-    memref.MemorySpaceCastOp,
-    memref.ReinterpretCastOp,
-    memref.SubviewOp,
-)
+_VIEWS = (memref.CastOp, memref.MemorySpaceCastOp, memref.ReinterpretCastOp, memref.SubviewOp)
 
 
 def mark_unread_launches(module: ModuleOp) -> int:
@@ -106,13 +101,7 @@ def _only_written_after(
     return True
 
 
-_READERS = (
-    gpu.LaunchFuncOp,
-    gpu.MemcpyOp,
-    memref.CopyOp,
-    memref.LoadOp,
-    memref.StoreOp,
-)
+_READERS = (gpu.LaunchFuncOp, gpu.MemcpyOp, memref.CopyOp, memref.LoadOp, memref.StoreOp)
 """Ops that use memory without keeping its address."""
 
 

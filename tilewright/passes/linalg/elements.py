@@ -11,11 +11,7 @@ from xdsl.dialects.linalg.ops import IndexOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.elementwise import (
-    SIGNED_DIVISIONS,
-    UNSIGNED_DIVISIONS,
-    is_elementwise,
-)
+from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS, is_elementwise
 from tilewright.passes.linalg.accesses import Linear
 from tilewright.passes.linalg.blocks import gather
 from tilewright.passes.linalg.fusion import Node

@@ -86,9 +86,7 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
 
 
 def _lower(
-    function: func.FuncOp | gpu.FuncOp,
-    sizes: _Sizes,
-    put: Callable[[StructuredKernel, Node], None],
+    function: func.FuncOp | gpu.FuncOp, sizes: _Sizes, put: Callable[[StructuredKernel, Node], None]
 ) -> None:
     """Every structured op of a function by what `put` makes of its kernel."""
     numbers = count()

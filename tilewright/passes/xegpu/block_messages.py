@@ -259,10 +259,7 @@ def _cut_fault(width: Index | None, itemsize: int) -> str | None:
 
 
 def _promised_fault(
-    op: xegpu.CreateNdDescOp,
-    strides: list[int | None],
-    extents: list[int | None],
-    itemsize: int,
+    op: xegpu.CreateNdDescOp, strides: list[int | None], extents: list[int | None], itemsize: int
 ) -> str | None:
     """What specialisation promises of an array argument whose type leaves strides and extents open.
 

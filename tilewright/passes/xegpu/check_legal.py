@@ -116,10 +116,7 @@ def _block_shape(xe: XeMachine, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.Pre
 
 
 def _block_form(
-    xe: XeMachine,
-    op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp,
-    bits: int,
-    width: int,
+    xe: XeMachine, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp, bits: int, width: int
 ) -> tuple[str, int, int]:
     """The message's name, and the elements that it sees."""
     match op:

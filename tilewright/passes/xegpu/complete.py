@@ -57,10 +57,7 @@ def _whole_along_k(op: xegpu.DpasOp) -> None:
         if have is None or own.same_owners(own.completed(have, shape), need, shape):
             continue
         need = replace(
-            need,
-            inst_data=have.inst_data,
-            lane_layout=have.lane_layout,
-            lane_data=have.lane_data,
+            need, inst_data=have.inst_data, lane_layout=have.lane_layout, lane_data=have.lane_data
         )
         new = xegpu.ConvertLayoutOp(value, own.attribute(need), own.attribute(have))
         op.operands[n] = Before(op).add(new)

@@ -281,10 +281,7 @@ def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) 
     stacked = loaded if count == 1 else (count, *loaded)
     value = at.add(
         xegpu.LoadNdOp(
-            placed.root,
-            VectorType(tile.element_type, list(stacked)),
-            offsets,
-            hints=hints_of(op),
+            placed.root, VectorType(tile.element_type, list(stacked)), offsets, hints=hints_of(op)
         )
     )
     blocks = [value]
@@ -317,14 +314,7 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
     if _is_column_major(tile) and base.rank > 1:
         value, offsets = at.transpose(value), _swap_last(offsets)
     value = at.cast(value, fit(shape_of(value), base.rank))
-    at.insert(
-        xegpu.StoreNdOp(
-            value,
-            placed.root,
-            offsets,
-            hints=hints_of(op),
-        )
-    )
+    at.insert(xegpu.StoreNdOp(value, placed.root, offsets, hints=hints_of(op)))
     at.replace()
 
 
@@ -333,14 +323,7 @@ def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: Base | None) -> N
     if base is not None and not isinstance(placed.root.type, MemDescType):
         column = _is_column_major(op.tile_type) and base.rank > 1
         offsets = _swap_last(placed.parts) if column else placed.parts
-        at.insert(
-            xegpu.PrefetchNdOp(
-                placed.root,
-                offsets,
-                op.locality,
-                hints=hints_of(op),
-            )
-        )
+        at.insert(xegpu.PrefetchNdOp(placed.root, offsets, op.locality, hints=hints_of(op)))
     # Shared memory has no cache, and the prefetch of single elements is not worth its cost.
     at.replace()
 

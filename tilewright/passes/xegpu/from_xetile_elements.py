@@ -108,15 +108,7 @@ def store_elements(
     mask: SSAValue,
     offsets: SSAValue,
 ) -> None:
-    at.insert(
-        xegpu.StoreScatterOp(
-            op.value,
-            root,
-            mask,
-            offsets=offsets,
-            hints=hints_of(op),
-        )
-    )
+    at.insert(xegpu.StoreScatterOp(op.value, root, mask, offsets=offsets, hints=hints_of(op)))
     at.replace()
 
 

@@ -227,10 +227,9 @@ def scattered_prefetch(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
     align = None if isinstance(surface.base.type, MemRefType) else itemsize
     for column in range(0, width * tdesc.array_length, per_line):
         for row in range(0, rows, d.lanes):
-            places = [
-                [min(row + lane, rows - 1) for lane in range(d.lanes)],
-                [column] * d.lanes,
-            ][2 - len(tdesc.get_shape()) :]
+            places = [[min(row + lane, rows - 1) for lane in range(d.lanes)], [column] * d.lanes][
+                2 - len(tdesc.get_shape()) :
+            ]
             offset, mask = place_of(d, op, surface, places)
             if mask is not None:
                 offset = d.add(arith.SelectOp(mask, d.index(offset), d.index(0)))

@@ -23,13 +23,7 @@ from tilewright import layout as ly
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.frozen import frozen
-from tilewright.passes.xegpu.lazy_registers import (
-    Free,
-    Held,
-    LaneFragment,
-    LazyRegisters,
-    Register,
-)
+from tilewright.passes.xegpu.lazy_registers import Free, Held, LaneFragment, LazyRegisters, Register
 
 Ints = NDArray[np.intp]
 Coords = tuple[Ints, ...]

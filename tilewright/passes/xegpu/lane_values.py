@@ -179,10 +179,7 @@ def dpas(d: LaneProgram, op: xegpu.DpasOp) -> None:
             "run xegpu-blocking first",
         )
     assert fragments.b is not None
-    operands = [
-        d.taken(op.lhs, fragments.a),
-        d.taken(op.rhs, right_layout(fragments.b, op.rhs)),
-    ]
+    operands = [d.taken(op.lhs, fragments.a), d.taken(op.rhs, right_layout(fragments.b, op.rhs))]
     if op.acc is not None:
         operands.append(d.taken(op.acc, fragments.c))
     kind = VectorType(element_of(op.result.type), [fragments.c.registers])  # pyright: ignore

@@ -287,10 +287,7 @@ def _defaults(state: LayoutPropagation, subgroups: int, machine: XeMachine) -> N
         op = value.owner
         assert isinstance(op, xegpu.DpasOp)
         d = product_layout(
-            own.shape_of(value),
-            among(op, subgroups),
-            instruction_of(op, machine),
-            wanted_whole(op),
+            own.shape_of(value), among(op, subgroups), instruction_of(op, machine), wanted_whole(op)
         )
         if state.assign(value, d):
             state.run()

@@ -65,11 +65,7 @@ def upgrade(module: ModuleOp) -> None:
         PositionRewriter(Modernizer()).run(region)
 
 
-OLD = (
-    xegpu.UpdateNdOffsetOp,
-    xegpu.CreateDescOp,
-    xegpu.UpdateOffsetOp,
-)
+OLD = (xegpu.UpdateNdOffsetOp, xegpu.CreateDescOp, xegpu.UpdateOffsetOp)
 
 
 def upgrade_older(module: ModuleOp) -> None:

@@ -80,10 +80,7 @@ def _fields(have: Distribution, need: Distribution) -> Distribution:
     if have.sliced:
         return need
     return replace(
-        need,
-        inst_data=have.inst_data,
-        lane_layout=have.lane_layout,
-        lane_data=have.lane_data,
+        need, inst_data=have.inst_data, lane_layout=have.lane_layout, lane_data=have.lane_data
     )
 
 

@@ -22,10 +22,7 @@ def br(builder: SegmentBuilder, op: cf.BranchOp) -> None:
 def cond_br(builder: SegmentBuilder, op: cf.ConditionalBranchOp) -> None:
     yes, no = Segment(), Segment()
     builder.branch(lambda group: group.get(op.cond), yes, no)
-    successors = (
-        (yes, op.then_arguments, op.then_block),
-        (no, op.else_arguments, op.else_block),
-    )
+    successors = ((yes, op.then_arguments, op.then_block), (no, op.else_arguments, op.else_block))
     for segment, arguments, block in successors:
         builder.start(segment)
         builder.move(arguments, block.args)
@@ -61,8 +58,4 @@ def assert_(site: Site, op: cf.AssertOp, condition: Array) -> None:
         return
     where = np.flatnonzero(np.broadcast_to(condition, (site.count,)) == 0)[0]
     who = site.machine.name_of_instance(int(site.instances[where]))
-    site.report(
-        "error",
-        "assertion",
-        f"assertion failed in {who}: {op.msg.data}",
-    )
+    site.report("error", "assertion", f"assertion failed in {who}: {op.msg.data}")

@@ -14,12 +14,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerType,
-    StringAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, StringAttr, VectorType
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import unsupported

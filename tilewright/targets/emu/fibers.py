@@ -18,13 +18,7 @@ from typing import Any, Final
 from tilewright.targets.emu import context as c
 from tilewright.targets.emu.switch import SWITCHES, Switch
 
-SYMBOLS: Final = (
-    "tw_emu_barrier",
-    "tw_emu_arrive",
-    "tw_emu_wait",
-    "tw_emu_yield",
-    "tw_emu_fail",
-)
+SYMBOLS: Final = ("tw_emu_barrier", "tw_emu_arrive", "tw_emu_wait", "tw_emu_yield", "tw_emu_fail")
 """Functions that kernels call."""
 
 

@@ -266,10 +266,7 @@ def generic_atomic_rmw(low: Lowering, op: GenericAtomicRMWOp) -> None:
 
 
 def _in_order(
-    low: Lowering,
-    place: v.Address,
-    result: SSAValue,
-    old: Callable[[SSAValue, SSAValue], SSAValue],
+    low: Lowering, place: v.Address, result: SSAValue, old: Callable[[SSAValue, SSAValue], SSAValue]
 ) -> None:
     """`result` is what `old` gives for the addresses of the lanes that are here."""
     b = low.b

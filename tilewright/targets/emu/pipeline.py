@@ -50,8 +50,7 @@ def _lower(unit: EmuUnit) -> None:
 
 PASSES: Sequence[Pass[EmuUnit]] = (
     replace(
-        XETILE_TO_XEGPU,
-        when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk()),
+        XETILE_TO_XEGPU, when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk())
     ),
     Pass("xegpu-upgrade", upgrade_older, ("subgroup", "lane"), "module"),
     Pass("emu-legalize", _legalize, ("subgroup", "lane"), "unit", stage="xegpu"),

@@ -224,13 +224,7 @@ ORDER: Sequence[Pass[XeUnit]] = (
     Pass("xe-split-accumulators", split_accumulators, L, optional=True),
     Pass("xe-register-pressure", _measure, L, "unit", machine=True),
     Pass(
-        "xe-schedule-for-pressure",
-        _schedule,
-        L,
-        "unit",
-        optional=True,
-        when=_crowded,
-        machine=True,
+        "xe-schedule-for-pressure", _schedule, L, "unit", optional=True, when=_crowded, machine=True
     ),
     *SMALLER,
     Pass("xe-rematerialize-loads", _reload, L, "unit", optional=True, when=too_large, machine=True),
@@ -238,14 +232,7 @@ ORDER: Sequence[Pass[XeUnit]] = (
 ORDERED = tuple(each.to("xegpu-lane") for each in ORDER)
 """From a lane's program to the one whose registers are counted."""
 CHOSEN: Sequence[Pass[XeUnit]] = (
-    Pass(
-        SPILL,
-        _spill,
-        L,
-        "unit",
-        optional=True,
-        when=lambda u: SPILLS in u.kernel.attributes,
-    ),
+    Pass(SPILL, _spill, L, "unit", optional=True, when=lambda u: SPILLS in u.kernel.attributes),
     Pass("xe-register-mode", _choose, L, "unit", machine=True),
     Pass("xe-guard-loops", guard_loops, L, optional=True),
     Pass("xe-version-stores", version_stores, L, optional=True),

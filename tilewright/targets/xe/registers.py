@@ -369,11 +369,7 @@ def given_back(found: Pressure, registers: int, machine: XeMachine) -> int:
 
 
 def choose_mode(
-    kernel: gpu.FuncOp,
-    machine: XeMachine,
-    found: Pressure,
-    before: int = 0,
-    spills: bool = False,
+    kernel: gpu.FuncOp, machine: XeMachine, found: Pressure, before: int = 0, spills: bool = False
 ) -> int:
     """Registers per thread that the kernel is compiled with, 128 or 256.
 

@@ -151,10 +151,7 @@ class _Stretch:
     """
 
     def __init__(
-        self,
-        ops: Sequence[Operation],
-        positions: dict[Operation, int],
-        liveness: Liveness,
+        self, ops: Sequence[Operation], positions: dict[Operation, int], liveness: Liveness
     ):
         self.ops, self.positions, self.liveness = ops, positions, liveness
         self.order: list[Operation] = []

@@ -74,10 +74,7 @@ def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
         copy.location = op.location
         plain.append(copy)
     branch = scf.IfOp(
-        every,
-        [],
-        Region(Block([*plain, scf.YieldOp()])),
-        Region(Block([scf.YieldOp()])),
+        every, [], Region(Block([*plain, scf.YieldOp()])), Region(Block([scf.YieldOp()]))
     )
     at.insert(branch)
     otherwise = branch.false_region.block

@@ -145,9 +145,7 @@ class MaskOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         say(printer, " ", self.operands, " ")
         printer.print_region(
-            self.region,
-            print_entry_block_args=False,
-            print_block_terminators=self.masked is None,
+            self.region, print_entry_block_args=False, print_block_terminators=self.masked is None
         )
         printer.print_op_attributes(self.attributes)
         say(printer, " : ", self.mask.type, *((" -> ", typed(self.res)) if self.res else ()))
