@@ -89,8 +89,7 @@ def test_the_bias_is_taken_off_once_per_panel_of_b():
     tiles = {"BM": 256, "BN": 256, "BK": 64, "ACC": tw.i32}
     made = product.options(machine="vnni").compile(a, a, c, **tiles, target="cpu")
     vectors = sum(range(1, AVX512.panels + 1)) * AVX512.nv  # as many panels at once, and fewer
-    steps = (2 + 1) * AVX512.mr  # two groups of k per trip, and one for an odd rest
-    assert made.ir["mach"].count("x86.vpdpbusd") == (steps + 1) * vectors
+    assert made.ir["mach"].count("x86.vpdpbusd") == (AVX512.mr + 1) * vectors
 
 
 def bf16_machine() -> Any:
@@ -102,9 +101,9 @@ def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
     a, c = np.zeros((256, 256), BF16), np.zeros((256, 256), np.float32)
     made = product.compile(a, a, c, BM=64, BN=64, BK=32, ACC=tw.f32, target="cpu")
     asm = made.asm["asm"]
-    # Of whole pairs, each of panels and of rows where they lie, two steps at once and one. Of what is left of k,
-    # which is less than a pair, there is one step.
-    count = AVX512.mr * (2 * (2 + 1) + 2) * (1 + 2 + 3)
+    # Each of panels and of rows where they lie, a step at once; of rows where they lie beside three panels of B two
+    # steps, and the one that is left.
+    count = AVX512.mr * (2 * (1 + 2 + 3) + 2 * 3)
     # Where all k are few, both tiles are read where they lie: 4 rows by 4 vectors, inside of the arrays and beyond.
     count += 4 * 4 * 2 * 2
     assert len(re.findall(r"\tvdpbf16ps\t", asm)) == count

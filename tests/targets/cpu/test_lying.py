@@ -245,3 +245,21 @@ def test_what_lies_behind_an_array_multiplies_too(
     kernel[4](a, b, c, K=16, PAD=1)
     a, b = a.astype(np.float64), b.astype(np.float64)
     close(c, a @ b[:, :12] + b[:, 12:].sum(1, keepdims=True))
+
+
+def test_the_code_of_a_product_does_not_grow_with_its_k():
+    def products(k: int) -> int:
+        arrays = (np.zeros((3, *shape), np.float32) for shape in ((16, k), (k, 16), (16, 16)))
+        made = batch.compile(*arrays, M=16, N=16, K=k, target="cpu", machine="avx512")
+        return made.ir["mach"].count("math.fma")
+
+    assert products(16) == products(48) > 0
+
+
+def test_what_is_left_of_k_behind_whole_tiles_is_a_turn_of_their_loop():
+    """Four products of tiles for rows of A where they lie, four for panels of them, whatever k the arrays have."""
+    arrays = (np.zeros(shape, ml_dtypes.bfloat16) for shape in ((3, 64, 90), (3, 90, 64)))
+    made = batch.compile(
+        *arrays, np.zeros((3, 64, 64), np.float32), M=64, N=64, K=96, target="cpu", machine="amx"
+    )
+    assert made.ir["mach"].count("tdpbf16ps") == 8

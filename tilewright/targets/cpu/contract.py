@@ -277,7 +277,7 @@ class ContractEmitter:
                 start = panel_start(b, m, family, panels, depth)
                 parts = [part for turn in turns for part in halved(b, family, rows, turn)]
                 for kernel, (find, begin, end) in parts:
-                    if find is None:
+                    if find is None or (begin == 0 and end == 0):
                         continue
                     with b.loop(begin, end) as i:
                         operand_a = find(i.iv)
@@ -317,6 +317,8 @@ class ContractEmitter:
                 at: Idx = 0
                 for count, times in _groups(b, whole_panels, family.panels):
                     times = b.plus(times, find_b.parts) if count == 1 else times
+                    if times == 0:
+                        continue
                     end = b.plus(at, b.times(times, count))
                     with b.loop(at, end, count) as j:
                         mine = turns
@@ -334,26 +336,33 @@ class ContractEmitter:
                     with b.loop(begin, end) as i:
                         across([(find, i.iv, b.plus(i.iv, 1))])
 
+        rest = None
+        if few and unit > 1 and main is not length:
+            rest = b.cmp("slt", main, length)
+            if ragged is not None:
+                rest = b.both(rest, b.negated(ragged))
         # Blocks are those of the packed operands: the first and the last may be shorter.
         skipped = b.rem(next((s.start for s in (side_a, side_b) if s.start is not None), 0), kc)
         if isinstance(main, int) and skipped == 0 and main <= kc:
             if main:
                 block(0, main, b.constant(i1, 1) if zero else None)
         else:
-            with b.loop(b.minus(0, skipped), main, kc) as k:
-                first = b.cmp("sle", k.iv, 0) if zero else None
-                block(b.max(k.iv, 0), b.min(b.plus(k.iv, kc), main), first)
+            # What is left is a turn of the same loop: the code for it is there already.
+            end = main if rest is None else b.select(rest, b.plus(main, kc), main)
+            with b.loop(b.minus(0, skipped), end, kc) as k:
+                start, stop = b.max(k.iv, 0), b.min(b.plus(k.iv, kc), main)
+                if rest is not None:
+                    start = b.min(start, main)
+                    stop = b.select(b.cmp("slt", k.iv, main), stop, length)
+                block(start, stop, b.cmp("sle", start, 0) if zero else None)
+            rest = None
         first = b.cmp("eq", main, 0) if zero else None
-
-        def last() -> None:
-            if few and unit > 1 and main is not length:
-                with b.when(b.cmp("slt", main, length)):
-                    block(main, length, first, less=True)
-
+        if rest is not None and b.known_bool(rest) is not False:
+            with b.when(rest):
+                block(main, length, first, less=True)
         if ragged is not None and b.known_bool(ragged) is not False:
-            b.choose(ragged, lambda: block(main, length, first, partial=True), last)
-        else:
-            last()
+            with b.when(ragged):
+                block(main, length, first, partial=True)
 
     def fetch(
         self,

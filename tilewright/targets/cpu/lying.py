@@ -42,7 +42,7 @@ from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.panels import joined, widen
 from tilewright.targets.cpu.reductions import power_of_two
-from tilewright.targets.cpu.thin_whole import PRODUCTS, runs_of
+from tilewright.targets.cpu.thin_whole import runs_of
 
 LONGEST = 64
 """Rows, columns and k of such a product at most: longer ones amortise their panels."""
@@ -297,17 +297,8 @@ class LyingVectors(LyingProduct):
             return out
 
         main, rest = b.times(b.div(length, per), per), b.rem(length, per)
-        step = per
-        while (
-            isinstance(main, int) and 2 * step // per * len(places) <= PRODUCTS
-            and main % (2 * step) == 0
-        ):  # fmt: skip
-            step *= 2
-        with b.loop(0, main, step, sums) as loop:
-            out = list(loop.carried)
-            for u in range(0, step, per):
-                out = added(b.plus(loop.iv, u), per, out)
-            loop.out = out
+        with b.loop(0, main, per, sums) as loop:
+            loop.out = added(loop.iv, per, loop.carried)
         sums = loop.results
         for have in range(1, per):
             if isinstance(rest, int) and rest != have:

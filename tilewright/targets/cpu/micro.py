@@ -37,7 +37,7 @@ from tilewright.targets.cpu.panels import PanelFormat
 AMX_STEPS = 16
 """Steps of tiles per block of k: a panel of B of that depth stays in the first cache."""
 UNROLL = 2
-"""Steps of k per iteration: one cache line of a packed A of four-byte elements."""
+"""Steps of k per iteration, where that is faster: one cache line of a packed A of four-byte elements."""
 ADDRESSES = 10
 """Rows of A, and panels of B, whose addresses an iteration of so many steps keeps in registers."""
 
@@ -138,19 +138,24 @@ def emit_micro(
 
     # Rows of A where their array has them, beside rows of B, or many panels: the addresses of all are too many for the
     # registers. So rows come one by one, each for several k, if registers hold what B has of these.
-    many = len(rows) + len(bb) > ADDRESSES or not isinstance(bb[0].k_bytes, int)
+    in_rows = not isinstance(bb[0].k_bytes, int)
+    many = len(rows) + len(bb) > ADDRESSES or in_rows
+    # Dot products of panels take as long one step at a time, and two fifths of the code.
+    one = family.group > 1 and not in_rows
     held = (family.mr + UNROLL) * nv < m.vectors.registers
     apart = many and not isinstance(a.x_bytes, int)
-    unroll = UNROLL if held or not apart else 1
+    unroll = UNROLL if (held if apart else not one) else 1
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
             pbs = [b.ptr(one.pointer, b.times(loop.iv, one.k_bytes)) for one in bb]
-            if count > 1 and a.next_bytes is not None:
+            if count != unroll:
+                pass
+            elif a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
-            elif count == unroll and a.below_bytes != 0:
+            elif a.below_bytes != 0:
                 # Rows in their array: a line of one of them, by turns, of the block that comes next.
                 turn = b.div(loop.iv, UNROLL)
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
