@@ -154,17 +154,18 @@ def fit(args: argparse.Namespace) -> None:
     def loss(rates: PanelRates, first: PanelRates) -> float:
         """Mostly how far apart; of one product no more than a disturbed measurement should say. A pull to where the
         search began."""
-        pull = sum(math.log(v / asdict(first)[k]) ** 2 for k, v in asdict(rates).items())
+        pull = sum(math.log(asdict(rates)[k] / asdict(first)[k]) ** 2 for k in fitted)
         each = [
             min(apart, 0.1) - 0.15 * max(math.log(share), -0.4) for share, apart in shares(rates)
         ]
         return sum(each) / len(each) + 0.0004 * pull
 
     best = first = machine.panel_rates
+    fitted = [k for k, v in asdict(first).items() if 0 < v < math.inf]
     least = loss(best, first)
     for _ in range(args.steps):
         values = asdict(best)
-        for name in draw.sample(list(values), draw.choice((1, 1, 2, 3))):
+        for name in draw.sample(fitted, draw.choice((1, 1, 2, 3))):
             values[name] *= math.exp(draw.gauss(0, 0.25))
         if (now := loss(PanelRates(**values), first)) < least:
             best, least = PanelRates(**values), now

@@ -187,6 +187,9 @@ class PanelRates:
     long_runs: float = 1.0
     """Of what a core reads from memory, where rows beside few are so long that those behind them are not fetched by
     name."""
+    paired: float = 0.0
+    """Of a line that is fetched because the other one of its pair is asked for, and read by another program, the part
+    that is in vain."""
 
 
 PANEL_RATES: Final = PanelRates(
@@ -194,7 +197,7 @@ PANEL_RATES: Final = PanelRates(
     in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_groups=7e9, pack_short_runs=2.6e10, pack_rows=4.96e10,
     pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
     far_sums=1.4e10, row=2.5e-8, row_of_a=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1e10, meeting=1.6e-5,
-    uneven=0.22, far_tile_sums=2.4e10, parted=1.6e10,
+    uneven=0.22, far_tile_sums=2.4e10, parted=1.6e10, paired=0.5,
 )  # fmt: skip
 """Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with
 AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others.
@@ -211,6 +214,8 @@ on 16 threads of two hosts, 28 on one and two threads, judged on 31 more (2026-1
 are chosen otherwise so (2026-11-29); 1e10 with `pack_groups`, which had been taken for as fast as `pack_runs`.
 `parted` and `pack_groups` were set by hand with half of 249 products on 16 threads and on one in view, and judged on
 the others; then `parted` and `shared_writes` were fitted to either half of 333, and lie between (2026-11-30).
+`paired` was set by hand with 241 products on one thread and 177 on 16 in view: what is chosen of the tilings that were
+timed runs at 0.960 and 0.945 of the best (0.958 and 0.943 without it; 2026-11-30).
 Other machines are taken to be alike in proportion."""
 
 

@@ -277,6 +277,19 @@ def test_strips_of_a_few_columns_read_whole_lines_of_rows_that_lie_apart():
     assert part > 1.2 * whole
 
 
+def test_parts_of_rows_that_are_an_odd_number_of_lines_cost_half_a_line_more():
+    """Three lines of each row of B; measured on one thread 1.1 to 1.25 of what two and four take."""
+    two, three, four = (seconds((16, 5120, 5120), (16, n)) for n in (32, 48, 64))
+    assert three > 1.05 * max(two, four)
+
+
+def test_rows_that_the_program_before_read_come_from_the_second_cache():
+    """16 rows by 8 programs, and 32 by twice as many, of which each second one finds B there."""
+    types = ("i8", "i8", "i32")
+    once, again = (seconds((m, 2048, 2048), (16, 256), types, (True, True)) for m in (16, 32))
+    assert 1.5 < again / once < 1.75
+
+
 @pytest.mark.parametrize("rows, cause", [(16, "copies"), (8, "products")])
 def test_what_is_fetched_beyond_parts_of_rows_other_threads_read(rows, cause):
     """Narrow strips of B cost one or two threads more than wide ones; of many they follow one another at once, whether

@@ -337,7 +337,7 @@ class PanelCosts:
                     found.append(("copies", late * mine / rates.far_panels, True))
             else:
                 runs = side.mean * blocks if side.along_k else p.k
-                lines = mine if side.along_k else p.k * in_whole(side.mean * size, LINE)
+                lines = mine if side.along_k else p.k * self._lines(side.mean * size)
                 strips = side is p.b and kernel.tiles and not side.along_k
                 run = rates.run if side.along_k else rates.run * self._vain
                 bytes = lines + (self._torn(p, lines) if strips else runs * run)
@@ -365,8 +365,11 @@ class PanelCosts:
                     if side is p.a and self.threads < SHARING:  # as those that a reader copies
                         once = min(once, bytes / rates.pack_rows)
                     again = min(once, bytes / rates.panels) if wide else once  # long runs
-                    near, beside = once + (passes - 1) * again, once + multiplied / passes
-                    late = self._first(p, side, bytes) / self._stream - beside
+                    # The programs behind find these rows in the second cache, where they begin at once.
+                    first = self._first(p, side, bytes)
+                    near = min(once, first / bytes * once + (bytes - first) / rates.far_panels)
+                    near, beside = near + (passes - 1) * again, once + multiplied / passes
+                    late = first / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
@@ -400,6 +403,11 @@ class PanelCosts:
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
         return vain * (p.k * STRIP + partial * bytes)
+
+    def _lines(self, bytes: int) -> float:
+        """What is fetched for a part of a row: lines, some of which come in pairs."""
+        lines, pairs = (in_whole(bytes, n * LINE) for n in (1, 2))
+        return lines + self.rates.paired * (pairs - lines)
 
     @property
     def _vain(self) -> float:
