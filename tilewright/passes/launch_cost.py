@@ -218,12 +218,12 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
 
     found, total = taken(rates, model)
     why = {cause: seconds for cause, seconds in found.items() if seconds}
-    choice = Choice(values, total, programs, causes=why)
     if model is None or not placed:
-        return choice
+        return Choice(values, total, programs, causes=why)
     one = model.alone()
     alone = total if one is model else taken(replace(rates, cores=1), one)[1]
-    return replace(choice, order=model.order(placed, programs), alone=alone)
+    order = model.order(placed, programs)
+    return Choice(values, total, programs, causes=why, order=order, alone=alone)
 
 
 def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:

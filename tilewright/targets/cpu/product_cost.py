@@ -125,6 +125,10 @@ class PanelCosts:
     rates: PanelRates
 
     @cached_property
+    def _shortest(self) -> Callable[[tuple[str, str, str]], tuple[int, int]]:
+        return cache(partial(shortest_part, self.machine))
+
+    @cached_property
     def _kernel(self) -> Callable[[tuple[str, str, str]], ProductKernel]:
         return cache(partial(kernel_for, self.machine))
 
@@ -167,7 +171,7 @@ class PanelCosts:
             return 1, 1
         (p,) = products
         batches = programs // max(1, p.a.tiles * p.b.tiles)
-        least, block = shortest_part(self.machine, p.types)
+        least, block = self._shortest(p.types)
         parts, _ = parts_of(batches, p.a.whole, p.b.whole, p.k, least, block)
         return parts, tasks_of(parts, programs, self.threads, self.rates.uneven)
 
@@ -290,12 +294,8 @@ class PanelCosts:
             size = max(kernel.bytes, itemsize_of(name))
             mine = p.k * side.mean * size
             copied = kernel.tiles and kernel.verbatim and side is p.a and side.along_k
-            copied = (
-                copied
-                and not swapped
-                and self.threads < SHARING
-                and among_sets(p.k * size) >= SPREAD
-            )
+            copied = copied and not swapped and self.threads < SHARING
+            copied = copied and among_sets(p.k * size) >= SPREAD
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
             if by_rows and side is p.b:
@@ -397,7 +397,7 @@ class PanelCosts:
             return 0.0
         return p.a.mean * p.b.mean * size / self.rates.parted
 
-    def _torn(self, p: PlacedProduct, bytes: int) -> float:
+    def _torn(self, p: PlacedProduct, bytes: float) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
         size, vain = itemsize_of(p.types[1]), self._vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
@@ -424,7 +424,7 @@ class PanelCosts:
         read: float = p.k * long.extent * itemsize_of(p.types[left])
         if not long.along_k:
             again = tiles or short.tiles > 1
-            read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
+            read += self._torn(p, read) if again else self._vain * p.k * rates.run
         near = read / rates.panels if left == 0 else 0.0
         unpaired = self._unpaired(p) if left == 1 and not long.along_k else None
         if unpaired is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
