@@ -1,7 +1,7 @@
 """What front ends state of a kernel: names of its attributes."""
 
 LEVEL = "tilewright.level"
-"""Who runs its text, one of `passes.kernel.LEVELS`."""
+"""Who runs its text, "workgroup", "subgroup" or "lane"."""
 SUBGROUPS = "tilewright.subgroups"
 """How many subgroups its workgroups have."""
 ARGS = "tilewright.args"

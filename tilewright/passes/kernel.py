@@ -16,7 +16,6 @@ from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.carried import operands_of, reached
 
-LEVELS = ("workgroup", "subgroup", "lane")
 BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"

@@ -15,7 +15,7 @@ from tests.codegen.harness import module
 from tests.targets.cuda.harness import Kernel, architecture, needs_gpu
 from tilewright.codegen import emit_module, nvptx
 from tilewright.codegen.instructions import Instruction, all_instructions, find
-from tilewright.codegen.instructions.nvptx_wgmma import COMBINATIONS, descriptor, legal_n
+from tilewright.codegen.instructions.nvptx_wgmma import COMBINATIONS, legal_n
 from tilewright.codegen.remote import generate_ptx
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.cuda import inspect
@@ -321,6 +321,13 @@ _CASES = [
     for n, form, trans, swizzle in ((64, "ss", 0, 128), (32, "rs", 0, 64), (128, "ss", 1, 128))
     if not trans or a in ("f16", "bf16")
 ]
+
+
+def descriptor(address: int, leading: int, stride: int, swizzle: int) -> int:
+    """The matrix descriptor of wgmma; address and offsets in bytes, `swizzle` 0, 32, 64 or 128 bytes."""
+    code = {0: 0, 128: 1, 64: 2, 32: 3}[swizzle]
+    fields = (address & 0x3FFFF) >> 4 | (leading & 0x3FFFF) >> 4 << 16
+    return fields | (stride & 0x3FFFF) >> 4 << 32 | code << 62
 
 
 @needs_gpu

@@ -49,13 +49,6 @@ COMBINATIONS = frozenset(
 """(D, A, B, K) of every legal type combination."""
 
 
-def descriptor(address: int, leading: int, stride: int, swizzle: int) -> int:
-    """A matrix descriptor; address and offsets in bytes, `swizzle` 0, 32, 64 or 128 bytes."""
-    code = {0: 0, 128: 1, 64: 2, 32: 3}[swizzle]
-    fields = (address & 0x3FFFF) >> 4 | (leading & 0x3FFFF) >> 4 << 16
-    return fields | (stride & 0x3FFFF) >> 4 << 32 | code << 62
-
-
 def matrix_bytes(value: int, rows: int, k: int, kind: str, transposed: bool) -> Any:
     """The addresses in shared memory of the bytes of the operand that a descriptor names: of [rows, k] (K-major) or,
     `transposed`, of [k, rows] (MN-major).

@@ -34,8 +34,6 @@ from tilewright.reference.registry import MEANINGS, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, scalar, spread
 
-DYNAMIC = -(2**63)
-
 
 def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | None]:
     """Strides in elements; None where the type leaves them open."""
