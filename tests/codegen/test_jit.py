@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import sys
 from threading import Thread
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.codegen.harness import LEVELS, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.jit import compile_assembly, compile_object, toolchain_version
-from tilewright.codegen.loading import Ahead, LoadedObject, load
+from tilewright.codegen.loading import Ahead, LoadedObject, load, prompt
 from tilewright.codegen.printer import Printer, emit_early, emit_parts
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 from tilewright.diagnostics import CompileError
@@ -258,3 +259,13 @@ attributes #0 = {{ "target-cpu"="{target.cpu}" "target-features"="{target.featur
         source.ctypes.data, found.ctypes.data
     )
     assert found.tolist() == [99, 99, 7, 99, 99, 99, 99, 99]
+
+
+def test_threads_take_turns_often_only_while_something_compiles():
+    before = sys.getswitchinterval()
+    with pytest.raises(ZeroDivisionError), prompt():
+        with prompt():
+            assert sys.getswitchinterval() < before
+        assert sys.getswitchinterval() < before
+        _ = 1 // 0
+    assert sys.getswitchinterval() == before

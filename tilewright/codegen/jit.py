@@ -55,6 +55,12 @@ def _initialize() -> None:
     llvm.initialize_native_asmparser()
 
 
+def target_machine(target: LLVMTarget) -> Any:
+    """LLVM's code generator for the target of a CPU; whoever uses it holds `_lock`."""
+    with _lock:
+        return _target_machine(target.triple, target.cpu, target.feature_string())
+
+
 @cache
 def _target_machine(triple: str, cpu: str, features: str) -> Any:
     _initialize()
@@ -118,7 +124,7 @@ def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> 
     `optimize` runs LLVM's passes first: for code that is compiled as its author wrote it, scalar loop by loop.
     """
     with _lock:
-        machine = _target_machine(target.triple, target.cpu, target.feature_string())
+        machine = target_machine(target)
         module = parse(text if optimize else _truncated_first(text, target))
         if optimize:
             options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -136,7 +142,7 @@ def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> 
 def compile_assembly(text: str, target: LLVMTarget) -> str:
     """Assembly of LLVM IR text, for the target of a CPU."""
     with _lock:
-        machine = _target_machine(target.triple, target.cpu, target.feature_string())
+        machine = target_machine(target)
         return machine.emit_assembly(parse(_truncated_first(text, target)))
 
 

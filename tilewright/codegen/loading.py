@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
 from typing import Any
 
 from tilewright import cache as disk
+from tilewright import forks
 from tilewright.codegen.elf import Image, Unplaceable, objects, undefined_symbols
 from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
@@ -133,3 +135,28 @@ class Ahead:
         for thread in self._threads:
             thread.join()
         return kept_object(text, self._target)
+
+
+_prompt = [0, 0.0]
+"""How many compile now, and what the interval was before."""
+_counting = forks.lock()
+PROMPT = 2e-4
+"""Seconds that a thread which comes back from LLVM waits for Python at most."""
+
+
+@contextmanager
+def prompt() -> Generator[None]:
+    """Threads take turns in Python often: those of `Ahead` come back from LLVM a dozen times each, and wait five
+    milliseconds each time for a thread that computes (:func:`sys.setswitchinterval`)."""
+    with _counting:
+        if _prompt[0] == 0:
+            _prompt[1] = sys.getswitchinterval()
+            sys.setswitchinterval(min(_prompt[1], PROMPT))
+        _prompt[0] += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _prompt[0] -= 1
+            if _prompt[0] == 0:
+                sys.setswitchinterval(_prompt[1])

@@ -10,7 +10,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen.jit import compile_object
-from tilewright.codegen.loading import Ahead
+from tilewright.codegen.loading import Ahead, prompt
 from tilewright.codegen.printer import Printer, emit_early, emit_parts
 from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.passes.observer import Observer
@@ -35,8 +35,9 @@ def build(
     def early(part: Sequence[func.FuncOp]) -> None:
         ahead.begin(emit_early(part, printer))
 
-    lowered = run_pipeline(module, m, options, remarks, observe=observe, early=early)
-    text, (*common, own) = emit_parts(lowered.module, m.target, printer)
+    with prompt():
+        lowered = run_pipeline(module, m, options, remarks, observe=observe, early=early)
+        text, (*common, own) = emit_parts(lowered.module, m.target, printer)
     made = [*map(ahead.get, common), compile_object(own, m.target)]
     block = lowered.block
     kinds = argument_kinds(lowered.types)

@@ -19,6 +19,7 @@ from tilewright.codegen.loading import load
 from tilewright.codegen.native import baseline, host_architecture
 from tilewright.codegen.pyfunction import FAST, python_function
 from tilewright.diagnostics import TilewrightError
+from tilewright.targets.cpu.machine import chosen
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
 
 MOST_THREADS = 1 << 14
@@ -80,14 +81,19 @@ def pool(threads: int) -> Pool:
 
 
 def make_functions() -> None:
-    """Has the pool's native functions made on a thread of its own, where nobody has: LLVM lets Python run meanwhile."""
+    """Has the pool's native functions made on a thread of its own, where nobody has, and LLVM made ready for what this
+    machine executes: it lets Python run meanwhile."""
     if _code is None:
         threading.Thread(target=_make, name="tilewright-pool").start()
 
 
 def _make() -> None:
-    with suppress(Exception), _guard:  # whoever needs them is told why there are none
-        _functions()
+    with suppress(Exception):  # whoever needs them is told why there are none
+        with _guard:
+            _functions()
+        from tilewright.codegen.jit import target_machine
+
+        target_machine(chosen(None).target)
 
 
 def _functions() -> tuple[Any, ...]:
