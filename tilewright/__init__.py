@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from tilewright.lang.creation import arange, full, zeros
     from tilewright.lang.elementwise import (
         abs,
+        atan,
         ceil,
         cos,
         erf,
@@ -128,7 +129,20 @@ _LAZY: dict[str, str] = {
     ),
     **dict.fromkeys(("arange", "full", "zeros"), "tilewright.lang.creation"),
     **dict.fromkeys(
-        ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "log", "log2", "maximum"),
+        (
+            "abs",
+            "atan",
+            "ceil",
+            "cos",
+            "erf",
+            "exp",
+            "exp2",
+            "floor",
+            "fma",
+            "log",
+            "log2",
+            "maximum",
+        ),
         "tilewright.lang.elementwise",
     ),
     **dict.fromkeys(
@@ -201,6 +215,7 @@ __all__ = [
     "abs",
     "alloc_slm",
     "arange",
+    "atan",
     "atomic_rmw",
     "auto",
     "autotune",

@@ -74,6 +74,8 @@ def split(x: Traced, parts: Any, axis: int = 0, *, even: bool = True) -> list[Tr
         cuts: list[Any] = [sum(sizes[:i]) for i in range(1, len(sizes))]
     else:
         cuts = [affine(p) for p in parts]
+        if extent.number is not None:  # beyond the end there is nothing
+            cuts = [c if c.number is None else min(c.number, extent.number) for c in cuts]
     ends = [None, *cuts, None]
     before = (slice(None),) * axis
     return [x[(*before, slice(a, b))] for a, b in pairwise(ends)]

@@ -7,7 +7,7 @@ divided out again (Kahan).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, pi
+from math import inf, log, pi
 from string import ascii_letters
 from typing import Any
 
@@ -69,6 +69,40 @@ def hypot(x: Any, y: Any) -> Traced:
     return length
 
 
+def arctan2(y: Any, x: Any) -> Traced:
+    """The angle of (x, y), of the sign of y: that of zeros counts, and infinities are as far as each other."""
+    wide, high = np.absolute(x), np.absolute(y)
+    larger, smaller = np.maximum(wide, high), np.minimum(wide, high)
+    ratio = where(larger == smaller, where(larger == 0.0, 0.0, 1.0), smaller / larger)
+    angle = np.arctan(where(larger != larger, larger, ratio))
+    angle = where(high > wide, pi / 2 - angle, angle)
+    angle = where(_is_negative(x), pi - angle, angle)
+    return where(_is_negative(y), -angle, angle)
+
+
+def _is_negative(x: Any) -> Any:
+    return elementwise("bitwise_or", x < 0.0, 1.0 / x < 0.0)
+
+
+def gammaln(x: Traced) -> Traced:
+    """log |gamma(x)| by Stirling's series of x + 8, for x below 1/2 by that of 1 - x."""
+    below = x < 0.5
+    y = where(below, 1.0 - x, x)
+    far, passed = y + 8.0, y
+    for n in range(1, 8):
+        passed = passed * (y + float(n))
+    turn = 1.0 / (far * far)
+    series = (1 / 12 - turn * (1 / 360 - turn * (1 / 1260 - turn * (1 / 1680)))) / far
+    # Of large y the product has no room: it is a millionth of a part of the rest there.
+    grown = where(y > 1e4, (y - 0.5) * np.log(y) - y + 1.0 / (12.0 * y), 0.0)
+    found = (far - 0.5) * np.log(far) - far + series - np.log(where(y > 1e4, 1.0, passed))
+    found = where(y > 1e4, grown, found) + log(2 * pi) / 2
+    whole = x - np.floor(x)
+    turned = log(pi) - np.log(np.absolute(np.sin(whole * pi))) - found
+    found = where(below, where(whole == 0.0, inf, turned), found)
+    return where(np.absolute(x) == inf, inf, found)
+
+
 def _log(x: Traced, base: float) -> Traced:
     return np.log2(x) * float(1 / np.log2(base))
 
@@ -85,6 +119,9 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     np.sinh: sinh,
     np.cosh: lambda x: (np.exp(x) + np.exp(-x)) * 0.5,
     np.tan: lambda x: np.sin(x) / np.cos(x),
+    np.arcsin: lambda x: np.arctan(x / np.sqrt((1.0 - x) * (1.0 + x))),
+    np.arccos: lambda x: 2.0 * np.arctan(np.sqrt((1.0 - x) / (1.0 + x))),
+    np.arctan2: arctan2,
     np.log10: lambda x: _log(x, 10.0),
     np.logaddexp: logaddexp,
     np.hypot: hypot,
@@ -136,6 +173,37 @@ def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
         return total, total
 
     return moveaxis(scan(step, first, rows)[1], 0, axis).astype(dtype)
+
+
+def cumulated_logs(x: Traced, axis: int) -> Traced:
+    """Logarithms of the sums of exponentials of the elements up to each one."""
+    rows = moveaxis(x.astype(computing(x.dtype)), axis, 0)
+
+    def step(total: Traced, row: Traced) -> tuple[Traced, Traced]:
+        total = logaddexp(total, row)
+        return total, total
+
+    first = np.full_like(rows, -inf, shape=rows.shape[1:])
+    return moveaxis(scan(step, first, rows)[1], 0, axis).astype(x.dtype)
+
+
+def extremes(x: Traced, axis: int, kind: Any) -> tuple[Traced, Traced]:
+    """The largest ("max") or smallest element up to each one, and where it is last; NaN from the last one on."""
+    rows = moveaxis(x, axis, 0)
+    places = counted(rows, [rows.extents[0]], 0)
+    first = (rows[0], np.zeros_like(rows[0], dtype=np.int64))
+
+    def step(state: Any, each: Any) -> Any:
+        top, at = state
+        row, place = each
+        taken = row >= top if kind == "max" else row <= top
+        if x.dtype.is_float:
+            taken = elementwise("bitwise_or", taken, row != row)
+        state = where(taken, row, top), where(taken, place, at)
+        return state, state
+
+    tops, at = scan(step, first, (rows, places))[1]
+    return moveaxis(tops, 0, axis), moveaxis(at, 0, axis)
 
 
 def norm(x: Traced, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Traced:
@@ -211,7 +279,13 @@ def einsum(subscripts: str, *operands: Any) -> Any:
         letters = left.replace(",", "")
         right = "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
     arrays = list(operands)
+    many = {c for w, x in zip(words, arrays, strict=True) if len(w) == x.ndim
+            for c, e in zip(w, x.extents, strict=True) if e.number != 1}  # fmt: skip
     for i, word in enumerate(words):
+        ones = [c in many and e.number == 1 for c, e in zip(word, arrays[i].extents, strict=False)]
+        if any(ones) and len(word) == arrays[i].ndim:
+            arrays[i] = arrays[i][tuple(0 if one else slice(None) for one in ones)]
+            word = words[i] = "".join(c for c, one in zip(word, ones, strict=True) if not one)
         if len(set(word)) < len(word) == arrays[i].ndim:
             words[i] = "".join(dict.fromkeys(word))
             arrays[i] = _diagonal(arrays[i], word)

@@ -379,7 +379,7 @@ def gelu(x: Any) -> Any:
 _UFUNCS: dict[Any, str] = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
     np.negative: "neg", np.exp: "exp", np.exp2: "exp2", np.log: "log", np.log2: "log2",
-    np.sqrt: "sqrt", np.tanh: "tanh", np.sin: "sin", np.cos: "cos", np.absolute: "abs",
+    np.sqrt: "sqrt", np.tanh: "tanh", np.sin: "sin", np.cos: "cos", np.absolute: "abs", np.arctan: "atan",
     np.floor: "floor", np.ceil: "ceil", np.rint: "rint", np.maximum: "max", np.minimum: "min", np.less: "lt",
     np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge", np.equal: "eq",
     np.not_equal: "ne", np.remainder: "mod",

@@ -81,6 +81,7 @@ def _elementwise() -> dict[str, OpDef]:
     add("copy", 1, np.copy, "{0}", 0)
     for name in ("sin", "cos", "floor", "ceil", "sqrt", "tanh", "log", "log2", "exp", "exp2"):
         add(name, 1, getattr(np, name), f"tw.{name}({{0}})", 8 if name[0] in "elst" else 1)
+    add("atan", 1, np.arctan, "tw.atan({0})", 20)
     add("rint", 1, np.rint, "tw.round({0})")
     add("abs", 1, np.abs, "tw.abs({0})")
     add("rsqrt", 1, lambda x: 1 / np.sqrt(x), "tw.rsqrt({0})", 2)

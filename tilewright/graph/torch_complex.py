@@ -65,7 +65,7 @@ def applied(name: str, op: Callable[..., Any], args: Any, keywords: Any) -> Any:
     if name in _BINARY:
         return _BINARY[name](*map(Complex.of, args), **keywords)
     if name in OPS:
-        return OPS[name](*args)
+        return OPS[name](*args, **keywords)
     if name not in _OF_PARTS:
         raise CompileError(
             "an op of complex numbers",
@@ -114,8 +114,8 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "view_as_real": lambda x: arrange.stack(list(x), -1), "abs": lambda x: composed.hypot(*x),
     "polar": lambda size, angle: Complex(size * np.cos(angle), size * np.sin(angle)),
     **dict.fromkeys(("conj", "_conj", "conj_physical"), lambda x: Complex(x.real, -x.imag)),
-    **dict.fromkeys(("resolve_conj", "resolve_neg", "detach", "to", "_to_copy"), lambda x, *_: x),
-    "getitem": operator.getitem, "_assert_tensor_metadata": lambda *_: None,
+    **dict.fromkeys(("resolve_conj", "resolve_neg", "detach", "to", "_to_copy", "type_as"), lambda x, *_, **__: x),
+    "getitem": operator.getitem, "_assert_tensor_metadata": lambda *_, **__: None,
 }  # fmt: skip
 """What such an op does, by its name without the overload."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
@@ -133,13 +134,40 @@ def mean(
     return total / _pooled(ones, size, stride, padding, 1, ceil, "add", float(padded), 0.0)
 
 
+def largest_and_places(
+    x: Traced, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> tuple[Traced, Traced]:  # fmt: skip
+    """The largest element of each window, and where it is first (or the first NaN), as if its dimensions were one."""
+    count, least = len(size), float("-inf")
+    place: Any = None
+    for axis, extent in enumerate(extents := x.extents[x.ndim - count :]):
+        at = composed.counted(x, extents, axis)
+        place = at if place is None else place * extent + at
+    args = size, stride, padding, dilation, ceil
+    seen = _windows(x, *args, least, least)
+    most = 2**31 - 1
+    at = _windows(place.astype(dtypes.i32), *args, most, most)
+    axes = tuple(range(-count, 0))
+    top = seen.max(axes, True)
+    found = elementwise("bitwise_or", seen == top, seen != seen)
+    first = where(found, at, most).min(axes)
+    return seen.max(axes), first.astype(dtypes.i64)
+
+
 def _pooled(
     x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, kind: Combine, fill: float,
     beyond: float,
 ) -> Traced:  # fmt: skip
     """Windows of what is padded with `fill`, and over the end of that (`ceil`) with `beyond`, each combined."""
+    seen = _windows(x, size, stride, padding, dilation, ceil, fill, beyond)
+    return reduced(kind, seen, tuple(range(-len(size), 0)))
+
+
+def _windows(
+    x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, fill: float, beyond: float
+) -> Traced:  # fmt: skip
     count = len(size)
-    sizes, axes = _each(size, count), tuple(range(-count, 0))
+    sizes = _each(size, count)
     wide, steps, apart = _each(padding, count), _each(stride or size, count), _each(dilation, count)
     widths, over_end = ([(0, 0)] * (x.ndim - count) for _ in range(2))
     for extent, n, p, step, d in zip(x.shape[-count:], sizes, wide, steps, apart, strict=True):
@@ -157,7 +185,7 @@ def _pooled(
     for each, value in ((widths, fill), (over_end, beyond)):
         if any(map(any, each)):
             x = arrange.pad(x, each, constant_values=value)
-    return reduced(kind, windows(x, sizes, steps, apart), axes)
+    return windows(x, sizes, steps, apart)
 
 
 def parts(x: Traced, size: Any) -> tuple[list[Any], list[Any], list[Any] | None]:
@@ -364,6 +392,10 @@ def picked_loss(
     smoothing: float = 0.0,
 ) -> Traced:
     """Less the logarithm of the probability of each target, a class or probabilities of all: [batch, classes, ...]."""
+    if logs.ndim == 1:  # of one row
+        logs, target = logs[None], target[None]
+        made = picked_loss(logs, target, weight, reduction, ignored, smoothing)
+        return made if made.ndim == 0 else made[0]
     own = None if weight is None else channels(logs, weight)
     if smoothing and target.dtype.is_float:
         target = target * (1.0 - smoothing) + smoothing / logs.shape[1]

@@ -217,6 +217,12 @@ def _hinge(x: Traced, y: Traced, margin: float = 1.0, way: int = 1) -> Traced:
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
     **places.OPS,
     **{name: getattr(np, name) for name in ("tan", "sinh", "cosh", "hypot", "isfinite", "heaviside")},
+    **{f"a{name[3:]}": lambda *xs, name=name: getattr(np, name)(*map(floating, xs))
+       for name in ("arctan", "arcsin", "arccos", "arctan2")},
+    "lgamma": lambda x: composed.gammaln(floating(x)), "_int_mm": f.matmul,
+    "logcumsumexp": composed.cumulated_logs, "cummax": lambda x, dim: composed.extremes(x, dim % x.ndim, "max"),
+    "cummin": lambda x, dim: composed.extremes(x, dim % x.ndim, "min"),
+    **{f"max_pool{n}d_with_indices": layers.largest_and_places for n in (2, 3)},
     **dict.fromkeys(("detach_", "lift_fresh_copy"), lambda x: x),
     "__and__": lambda x, y: elementwise("bitwise_and", x, y),
     "__or__": lambda x, y: elementwise("bitwise_or", x, y),

@@ -343,7 +343,7 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "mse_loss": lambda x, y, way=1: layers.loss((x - y) ** 2, way),
     "l1_loss": lambda x, y, way=1: layers.loss(np.absolute(x - y), way), "smooth_l1_loss": _smooth_loss,
     "huber_loss": lambda x, y, way=1, delta=1.0: _smooth_loss(x, y, way, delta) * float(delta),
-    "cross_entropy_loss": lambda x, y, *args: layers.picked_loss(_log_softmax(x, 1), y, *args),
+    "cross_entropy_loss": lambda x, y, *args: layers.picked_loss(_log_softmax(x, min(1, x.ndim - 1)), y, *args),
     "nll_loss": layers.picked_loss, "nll_loss_nd": layers.picked_loss,
     "binary_cross_entropy_with_logits": _logistic_loss,
     "selu": lambda x: _elu(x, 1.6732632423543772, 1.0507009873554805),

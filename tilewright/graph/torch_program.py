@@ -211,8 +211,12 @@ _APART = "export what comes before it and what comes after it, and let torch do 
 
 def _as_torch_says(made: Any, wanted: Any) -> Any:
     """In torch's types, whatever traced arrays promote to; of another shape it would be a fault of the table."""
+    if isinstance(made, Complex) and not wanted.is_complex():
+        return _as_torch_says(settled(made, dtype_of(wanted.dtype)).real, wanted)
     if isinstance(made, Complex):
         return settled(made, dtype_of(wanted.dtype.to_real()))
+    if isinstance(made, Traced) and hasattr(wanted, "shape") and wanted.is_complex():
+        return settled(Complex.of(made), dtype_of(wanted.dtype.to_real()))
     if isinstance(made, (list, tuple)):
         pairs = zip(made, wanted, strict=False)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return type(made)(_as_torch_says(*pair) for pair in pairs)  # pyright: ignore

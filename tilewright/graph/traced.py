@@ -414,5 +414,5 @@ def computed_dtype(op: str, operands: Sequence[Any]) -> DType:
         result = dtypes.i64
     floating = any(isinstance(v, (float, np.floating)) for v in values)
     widens = op in ("div", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh", "erf", "sigmoid",
-                    "sin", "cos")  # fmt: skip
+                    "sin", "cos", "atan")  # fmt: skip
     return dtypes.f32 if (floating or widens) and not result.is_float else result

@@ -122,6 +122,11 @@ def tanh(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     """The hyperbolic tangent of x"""
 
 
+@_of_floats(math.AtanOp, python_math.atan, at=0.5, gives=0.4636)
+def atan(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The angle between -pi/2 and pi/2 whose tangent is x"""
+
+
 @_of_floats(math.ErfOp, python_math.erf, at=0.5, gives=0.5205)
 def erf(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     """The error function of x"""
