@@ -47,7 +47,7 @@ def test_vectors_multiply_few_panels_at_once_slower_than_three():
 def test_part_of_a_panel_of_b_is_multiplied_with_others_beside_many_rows():
     """They are copied together, which many rows pay for: by 33 columns as long as by 48, but for what is stored."""
     part, whole = (seconds((m, n, 2048), (m, 48)) for m in (2048,) for n in (33, 48))
-    assert 0.97 < part / whole <= 1
+    assert 0.97 < part / whole < 1.01  # sums of 33 wait in a buffer
 
 
 @pytest.mark.parametrize("level", ["avx512", "amx"])

@@ -63,6 +63,7 @@ from tilewright.targets.cpu.machine import (
 from tilewright.targets.cpu.product_kernel import (
     LINE,
     ProductKernel,
+    fetched,
     has_rest,
     in_whole,
     is_swapped,
@@ -71,6 +72,7 @@ from tilewright.targets.cpu.product_kernel import (
     kernel_for,
     most_columns,
     padded_in,
+    ragged_in,
     result_bytes,
 )
 from tilewright.uarch.cpu import PanelRates
@@ -98,6 +100,8 @@ FEWER = 0.2
 elements of A again for each group of panels."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
+BUFFERED = 0.5, 2.0
+"""Of the time of sums that leave the second cache: what those in a buffer take, and more as it fills `BLOCK_BYTES`."""
 TURNED_BYTES = 3 << 16
 """Of it, for C and C turned round, beside long rows of B (see `roles`): what more there is of them is fetched, written
 back and fetched again."""
@@ -142,9 +146,7 @@ class PanelCosts:
         start = rounds * self.rates.program + threads * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for p in products:
-            if not (
-                p.times and p.k and p.a.mean and p.b.mean
-            ):  # a loop without a turn, empty arrays
+            if not (p.times and p.k and p.a.mean and p.b.mean):  # no turn, or empty arrays
                 continue
             turns = max(rounds, self._long(p, count)) * p.times
             for cause, seconds, per_program in self._costs(p):
@@ -240,7 +242,7 @@ class PanelCosts:
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
         apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
         held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
-        fetched = in_turns and (lies or held)
+        in_time = in_turns and (lies or held)
         by_rows = form == DEEPER
         reach = min(p.k, BY_ROWS * kernel.depth // itemsize_of(p.types[1])) * pitch
         paged = by_rows and not p.b.along_k and reach <= PAGED_BYTES and among_sets(pitch) >= SPREAD
@@ -274,6 +276,9 @@ class PanelCosts:
         beside += (tile - sums) * ((1 - beyond) / rates.panels + beyond / far_sums)
         if kernel.tiles:  # stored from a buffer
             beside += tile * beyond / far_sums + self._parted(p)
+        else:
+            slower = BUFFERED[0] + BUFFERED[1] * min(1.0, tile / BLOCK_BYTES)
+            beside += ragged_in(p, kernel) * sums * slower / far_sums
         if swapped:  # turned round into it from another
             both = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0])
             room = max(TURNED_BYTES, COPIED_BYTES - p.b.tile * min(depth, row))
@@ -337,11 +342,11 @@ class PanelCosts:
                     found.append(("copies", late * mine / rates.far_panels, True))
             else:
                 runs = side.mean * blocks if side.along_k else p.k
-                lines = mine if side.along_k else p.k * self._lines(side.mean * size)
+                lines = mine if side.along_k else p.k * fetched(side.mean * size, rates.paired)
                 strips = side is p.b and kernel.tiles and not side.along_k
                 run = rates.run if side.along_k else rates.run * self._vain
                 bytes = lines + (self._torn(p, lines) if strips else runs * run)
-                if fetched and side is p.b:
+                if in_time and side is p.b:
                     late = hypot(multiplied, lines / self._stream) - multiplied
                     near = 0.0 if lies else lines / rates.pack_rows
                     if lies or (p.a.tile + p.b.tile) * kernel.depth > NEAREST_BYTES:
@@ -403,11 +408,6 @@ class PanelCosts:
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
         return vain * (p.k * STRIP + partial * bytes)
-
-    def _lines(self, bytes: int) -> float:
-        """What is fetched for a part of a row: lines, some of which come in pairs."""
-        lines, pairs = (in_whole(bytes, n * LINE) for n in (1, 2))
-        return lines + self.rates.paired * (pairs - lines)
 
     @property
     def _vain(self) -> float:

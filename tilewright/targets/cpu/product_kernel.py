@@ -126,6 +126,15 @@ def padded_in(p: PlacedProduct, kernel: ProductKernel) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def ragged_in(p: PlacedProduct, kernel: ProductKernel) -> float:
+    """The share of tiles that are no whole blocks of a micro-kernel, or do not lie wholly in their array: sums of
+    vectors, which are stored as they are, wait in a buffer there (see `sums_in_place`)."""
+    if p.a.tile % kernel.rows or p.b.tile % kernel.columns:
+        return 1.0
+    whole = (p.a.whole // p.a.tile) * (p.b.whole // p.b.tile)
+    return 1 - whole / (p.a.tiles * p.b.tiles)
+
+
 def most_columns(p: PlacedProduct, kernel: ProductKernel) -> int:
     """Beside which rows of an array are multiplied in deep blocks (see `roles`)."""
     return FEW_USES * kernel.columns if p.times == 1 else WIDE_COLUMNS
@@ -134,6 +143,12 @@ def most_columns(p: PlacedProduct, kernel: ProductKernel) -> int:
 def in_whole(extent: int, block: int) -> int:
     """In whole blocks."""
     return -(-extent // block) * block
+
+
+def fetched(bytes: int, paired: float) -> float:
+    """What comes for a part of a row: lines, some of which come in pairs (see `PanelRates.paired`)."""
+    lines, pairs = (in_whole(bytes, n * LINE) for n in (1, 2))
+    return lines + paired * (pairs - lines)
 
 
 def itemsize_of(name: str) -> int:
