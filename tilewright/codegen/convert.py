@@ -133,7 +133,7 @@ def _f32_to_e8m0(o: Lanes, x: str) -> str:
 # Narrow float -> f32 ------------------------------------------------------------------------------
 
 
-def _bf16_to_f32(o: Lanes, x: str) -> str:
+def bf16_to_f32(o: Lanes, x: str) -> str:
     wide = o.cast("zext", o.i16, x, o.i32)
     return o.bitcast(o.i32, o.op("shl", o.i32, wide, o.c32(16)), o.f32)
 
@@ -190,7 +190,7 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
         case "f32" | "tf32":
             return x
         case "bf16":
-            return _bf16_to_f32(o, x)
+            return bf16_to_f32(o, x)
         case "f16" if p.target.has("f16 conversion"):
             half = o.bitcast(o.type(src.llvm), x, o.f16)
             return o.cast("fpext", o.f16, half, o.f32)

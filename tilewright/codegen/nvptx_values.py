@@ -14,6 +14,7 @@ from math import e, log2
 from xdsl.ir import Operation
 
 from tilewright.codegen.casts import print_float_cast
+from tilewright.codegen.convert import bf16_to_f32
 from tilewright.codegen.elementwise import fast_flags, float_elementwise
 from tilewright.codegen.floats import print_float_binary
 from tilewright.codegen.functions.exponential import exp2
@@ -60,11 +61,24 @@ def _print_truncf(p: Printer, op: Operation) -> None:
         print_float_cast(p, op)
 
 
+def _wide(p: Printer, regs: Sequence[str]) -> list[str]:
+    """Two registers of bf16, or the last one, as f32."""
+    one = Lanes(p, 1)
+    if (word := p.word_of(regs, "i32")) is None:
+        return [bf16_to_f32(one, r) for r in regs]
+    bits = [p.emit(f"shl i32 {word}, 16"), p.emit(f"and i32 {word}, -65536")]
+    return [one.bitcast("i32", each, "float") for each in bits]
+
+
 def _print_extf(p: Printer, op: Operation) -> None:
-    """Pairs of f8 become pairs of f16, which is exact, and from there f32."""
+    """Pairs of f8 become pairs of f16, which is exact, and from there f32. Of a word of two bf16 each half is f32 where
+    it stands: one instruction each, where to take the word apart and to widen the parts is three."""
     (value,) = op.operands
     src, dst = p.layout(value.type).element.name, p.layout(op.results[0].type).element.name
     regs = p.get(value)
+    if (src, dst) == ("bf16", "f32"):
+        p.set(op.results[0], [f for i in range(0, len(regs), 2) for f in _wide(p, regs[i : i + 2])])
+        return
     if src not in _QUARTERS or len(regs) % 2 or not p.target.has("sm_89"):
         print_float_cast(p, op)
         return

@@ -169,6 +169,11 @@ class Printer:
         self._words[tuple(parts)] = (word, wide)
         return parts
 
+    def word_of(self, parts: Sequence[str], wide: str) -> str | None:
+        """The register of type `wide` that was split into these parts; None where there is none."""
+        word, type = self._words.get(tuple(parts), (None, ""))
+        return word if type == wide else None
+
     def pack(self, parts: Sequence[str], narrow: str, wide: str) -> str:
         """One register of type `wide` of registers of type `narrow`, lowest bits first."""
         known = self._words.get(tuple(parts))

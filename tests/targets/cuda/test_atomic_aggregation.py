@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.targets.cuda.fake_driver import Driver, host_launches
 from tests.targets.cuda.threads import ThreadsTarget
+
+__all__ = ["host_launches"]
 
 
 @tw.kernel
@@ -56,6 +59,27 @@ def test_programs_of_many_rows_add_to_the_array(rows: int, shared: bool) -> None
     x, s = np.zeros((256, 64), np.float32), np.zeros(64, np.float32)
     code = column_sums.compile(x, s, s.copy(), BM=rows, target="sm_90a")
     assert ("stage.worker" in code.ir.get("stage", "")) == shared
+
+
+def test_as_many_workgroups_as_run_at_a_time(
+    host_launches: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More would add up less each, and hand on as much."""
+
+    def occupancy(count: object, *_: object) -> int:
+        count._obj.value = 3  # pyright: ignore
+        return 0
+
+    monkeypatch.setattr(
+        host_launches, "cuOccupancyMaxActiveBlocksPerMultiprocessor", occupancy, raising=False
+    )
+    x, h, m = (
+        np.zeros((1, 64 * 5000), np.int32),
+        np.zeros(50, np.int32),
+        np.ones((1, 64 * 5000), np.int32),
+    )
+    tw.kernel(counted.function).options(target="sm_90a")[5000](x, h, m)
+    assert [each.grid for each in host_launches.launches] == [(3 * 132, 1, 1)]
 
 
 @tw.kernel

@@ -146,6 +146,30 @@ def test_nothing_breaks_its_speed(name: str) -> None:
     assert inspect.breakers(compiled.asm["ptx"], "sm_90a") == []
 
 
+def test_halves_of_a_word_are_numbers_where_they_stand() -> None:
+    """Of two bf16 that came as one word, one instruction each makes f32: none takes the word apart before."""
+
+    @tw.kernel
+    def widened(X, Y):  # pyright: ignore[reportMissingParameterType]
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 512)))
+        tw.store_tile(x.to(tw.f32), tw.init_tile(Y, [0, 0], (8, 512)))
+
+    args = tw.spec((8, 512), tw.bf16), tw.spec((8, 512), tw.f32)
+    llvm = widened.compile(*args, target="sm_90a").asm["llvm"]
+    assert llvm.count(", -65536") == 8 * 512 // 2 // 256 and "zext i16" not in llvm
+
+
+def test_a_tile_of_a_slot_is_read_as_matrices() -> None:
+    """Fragments of warpgroups, whose rows lie in swizzled lines: four words of a thread at a time."""
+    args = BF16, tw.spec((N, 1), tw.f32), BIAS, BF16, BF16
+    code = of_rows.compile(*args, target="sm_90a", BM=128, BN=256).ir["mach"]
+    (loop,) = [
+        op for op in parse_module(code).walk() if isinstance(op, scf.ForOp) and "wgmma" in str(op)
+    ][-1:]
+    text = str(loop)
+    assert text.count("nvptx.ldmatrix.x4") == 4 and ": !llvm.ptr<3> -> vector<2xbf16>" not in text
+
+
 def test_prefetches_have_code_before_sm_90() -> None:
     @tw.kernel
     def fetched(X, Y):  # pyright: ignore[reportMissingParameterType]

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects import gpu, scf
 from xdsl.ir import Operation
 
 import tilewright as tw
 from tests.acceptance import kernels as k
 from tests.acceptance.kernels_more import paged_attention
 from tests.targets.cuda.threads import ThreadsTarget, run_threads
-from tilewright.dialects import stage, xetile
+from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
 from tilewright.runtime.arrays import describe
@@ -194,6 +195,19 @@ def test_no_iteration_waits_for_what_a_table_names() -> None:
         if any(value.owner in behind for value in op.operands):
             behind.add(op)
     assert issue not in behind, "an iteration waits for what it loads"
+
+
+def test_what_no_iteration_changes_is_brought_once() -> None:
+    """Queries go to the threads that multiply by them before the loop; in it these exchange maxima and products."""
+    pages, q = tw.spec((19, 16, 64), tw.f16), tw.spec((2, 8, 64), tw.f16)
+    integers = tw.spec((2, 12), tw.i32), tw.spec((2,), tw.i32)
+    args = q, pages, pages, integers[0], q, integers[1], 0.125
+    code = paged_attention.compile(*args, D=64, BN=16, G=8, target="sm_90a").ir["mach"]
+    (loop,) = [op for op in parse_module(code).walk() if isinstance(op, scf.ForOp)]
+    ops = list(loop.walk())
+    barriers = [op for op in ops if isinstance(op, gpu.BarrierOp)]
+    stores = [op for op in ops if isinstance(op, mach.StoreOp)]
+    assert (len(barriers), len(stores)) == (3, 2)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "f8"])

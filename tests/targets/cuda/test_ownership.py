@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import f64
 
+from tilewright.dialects.stage import PartAttr
 from tilewright.layout.memory import bank_conflicts
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import exchange as ex
 from tilewright.targets.cuda.products import layouts
-from tilewright.targets.cuda.rules_product import matrices, operand_memory
+from tilewright.targets.cuda.rules_product import operand_memory
 from tilewright.targets.cuda.rules_reduce import across_warps
+from tilewright.targets.cuda.staged import memory_of
 from tilewright.uarch.nvidia import MMA_F64, MMA_SYNC
 
 SHAPES = [((4, 320), 1), ((1, 1), 1), ((64, 64), 0), ((3, 5), 1), ((24,), 0), ((2, 8, 12), 2)]
@@ -57,12 +60,21 @@ def test_operands_are_read_by_ldmatrix_without_conflicts(columns, fast):
     source = bl.blocked(shape, fast, 8, 4)
     memory = operand_memory(source, 2)
     want = layouts(HALF, 64, 8, columns, (4, 1), 4)[0]
-    found = matrices(want, memory, 2, 2, 4)
+    found = ex.matrices(want, memory, 2, 4)
     assert found is not None and found.transposed == (fast == 0)
-    for group in found.groups:
-        rows = np.array(group.at.thread)[:8] // 16 % 8
-        assert len(set(rows)) == 8 or shape[fast] * 2 < 32
+    rows = np.array(found.at.thread)[:8] // 16 % 8
+    assert len(set(rows)) == 8 or shape[fast] * 2 < 32
     assert bank_conflicts(source, memory, 2, vector=8) <= 2
+
+
+@pytest.mark.parametrize("each", MMA_F64, ids=str)
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+def test_f64_is_copied_to_where_no_bank_is_hit_twice(each, order):
+    """Half a warp reads four neighbours of each of four lines, along either dimension."""
+    held = layouts(each, 64, 64, 32, (2, 2), 4)
+    for shape, want in (((64, 32), held[0]), ((32, 64), held[1])):
+        memory = memory_of(PartAttr(shape, f64, order, 0))
+        assert bank_conflicts(want, memory, 8) == 1
 
 
 def test_addresses_part_into_thread_and_register():

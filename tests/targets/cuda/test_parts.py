@@ -21,7 +21,7 @@ from tests.acceptance.parts import (
     product_of,
 )
 from tests.arrays import poison
-from tests.targets.cuda.test_hopper import SCHEDULES, execute, lowered
+from tests.targets.cuda.test_hopper import SCHEDULES, execute, lowered, values
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright.dialects.text import print_module
 
@@ -61,9 +61,36 @@ def test_a_product_per_group_of_rows_on_hopper(rng: np.random.Generator) -> None
     code = lowered(grouped, args, BM=64, BN=64, BK=64)
     text = print_module(code.module)
     assert "nvptx.tma.load.4d" in text and "nvptx.tma.store.4d" in text
+    assert code.shares == 8  # workgroups take the iterations of a program
     for schedule in SCHEDULES:
         found = execute(code, args, (5, 1, 1), schedule, int(rng.integers(1 << 30)))
         expect_groups(args, found[3])
+
+
+@tw.kernel
+def by_rows(A, B, C, STEP: tw.constexpr, BM: tw.constexpr = 64):
+    """C = A B by blocks of rows, one program for all of them."""
+    for m in range(0, A.shape[0], STEP):
+        acc = tw.zeros((BM, 64), tw.f32)
+        for k in range(0, A.shape[1], 64):
+            a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 64)))
+            acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, 0], (64, 64))), acc)
+        tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, 0], (BM, 64)))
+
+
+@pytest.mark.parametrize("step, shares", [(64, 8), (128, 8), (32, 1)])
+def test_iterations_that_have_nothing_to_do_with_one_another_are_shared(step, shares, rng) -> None:
+    """Those that write over what the one before wrote are not."""
+    a, b = (values(rng, *shape) for shape in ((1200, 128), (128, 64)))
+    args = [a, b, poison(1200, 64)]
+    code = lowered(by_rows, args, STEP=step)
+    assert code.shares == shares
+    found = execute(code, args, (1, 1, 1), "random", int(rng.integers(1 << 30)))[2]
+    for m in range(0, 1200, step):
+        rows = slice(m, min(m + 64, 1200))
+        want = a[rows].astype(float) @ b.astype(float)
+        if step >= 64 or m + step >= 1200:
+            assert np.linalg.norm(found[rows].astype(float) - want) < 1e-2 * np.linalg.norm(want)
 
 
 @tw.kernel

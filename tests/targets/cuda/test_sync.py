@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import tilewright as tw
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
@@ -42,3 +43,17 @@ def test_an_array_where_an_exchange_was() -> None:
     args = [describe(n), describe(o)]
     built.interpret(last[-1], (1, 1, 1), args, "late", 0).raise_on_error()
     assert n[0] == 6 and o[0] == 7
+
+
+@tw.kernel
+def moments(X, Y, N: tw.constexpr = 4096):  # pyright: ignore[reportMissingParameterType]
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0), 0], (1, N)))
+    y = tw.sum(x, 1) + tw.sum(x * x, 1)
+    tw.store_tile(y, tw.init_tile(Y, [tw.program_id(0), 0], (1, 1)))
+
+
+def test_what_warps_exchange_next_goes_elsewhere() -> None:
+    """Nobody waits for those who still read what was exchanged before: a barrier for each exchange, none between."""
+    args = tw.spec((64, 4096), tw.f32), tw.spec((64, 1), tw.f32)
+    code = moments.compile(*args, target="sm_90a").ir["mach"]
+    assert code.count("gpu.barrier") == 2

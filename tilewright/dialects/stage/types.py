@@ -81,8 +81,10 @@ class PartAttr(ParametrizedAttribute):
     @property
     def pitch(self) -> int:
         """Bytes from one line to the next where there are no panels: an odd number of chunks of 16, so that the same
-        chunk of eight lines lies in eight banks."""
-        return 16 * (-(-self.lines[1] * self.itemsize // 16) | 1)
+        chunk of eight lines lies in eight banks; of 32 where four neighbours of a line take those, and are read with
+        those of four lines."""
+        chunk = max(16, 4 * self.itemsize)
+        return chunk * (-(-self.lines[1] * self.itemsize // chunk) | 1)
 
     @property
     def lines(self) -> tuple[int, int]:

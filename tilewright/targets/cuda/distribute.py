@@ -318,6 +318,10 @@ class Distributor(KernelValues):
         self._scopes[-1].setdefault(value, {})[layout] = converted.value
         return converted
 
+    def is_at_hand(self, value: SSAValue, layout: Layout) -> bool:
+        """Has a value been brought to a layout before?"""
+        return layout in self._known(value)
+
     def _known(self, value: SSAValue) -> dict[Layout, SSAValue]:
         """The layouts in which a value is at hand."""
         found: dict[Layout, SSAValue] = {}

@@ -301,6 +301,17 @@ def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> CudaFunct
     )
 
 
+def resident(function: CudaFunction, threads: int, shared: int) -> int:
+    """Workgroups of `threads` threads and `shared` bytes of dynamic shared memory that a multiprocessor of the current
+    device holds at a time."""
+    count = C.c_int()
+    call(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        *(C.byref(count), C.c_void_p(function.handle), threads, C.c_size_t(shared)),
+    )
+    return max(1, count.value)
+
+
 class TensorMap:
     """A CUtensorMap: how the copy engine (TMA) sees one array of rank 1 to 5.
 

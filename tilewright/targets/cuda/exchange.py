@@ -12,20 +12,23 @@ from functools import lru_cache
 
 import numpy as np
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IntegerType, VectorType, i1
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntegerType, VectorType, i1, i32
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import mach
 from tilewright.frozen import frozen
 from tilewright.layout import Layout, LayoutError, Move
 from tilewright.layout.digits import row_strides
 from tilewright.layout.memory import row_major, run_of, staging, strided
 from tilewright.targets.cuda.distribute import Distributor, Fragment
 from tilewright.targets.cuda.sync import MemoryRange
+from tilewright.uarch.nvidia import LANES
 
 VECTOR_BYTES = 16
+WORD = 4
 
 
 @frozen
@@ -197,7 +200,7 @@ def exchanged(
     load: Callable[[int], SSAValue],
 ) -> SSAValue:
     """What threads `load` of `need` bytes of shared memory, from the given offset on, where others `store` before."""
-    offset = d.shared.allocate(need, what)
+    offset = free_place(d, need, what)
     place = MemoryRange(offset, offset + need)
     d.hazards.write(d, place)
     store(offset)
@@ -205,6 +208,21 @@ def exchanged(
     value = load(offset)
     d.shared.release(offset)
     return value
+
+
+ASIDE = 2 << 10
+"""Bytes for which another place costs less than a barrier."""
+
+
+def free_place(d: Distributor, need: int, what: str, op: Operation | None = None) -> int:
+    """Memory that all are done with, where there is some within ASIDE bytes of the first free place; else that one."""
+    offset = d.shared.allocate(need, what, op=op)
+    if need <= ASIDE and not d.hazards.is_free(MemoryRange(offset, offset + need)):
+        other = d.shared.allocate(need, what, op=op)
+        better = d.hazards.is_free(MemoryRange(other, other + need))
+        d.shared.release(offset if better else other)
+        return other if better else offset
+    return offset
 
 
 # Fragments in shared memory ---------------------------------------------------------------------
@@ -232,10 +250,30 @@ def load_fragment(
     element: Attribute,
     origin: tuple[int, ...] = (),
 ) -> SSAValue:
-    """A fragment read from shared memory, from `origin` on, as many elements at a time as lie side by side."""
+    """A fragment read from shared memory, from `origin` on, as many elements at a time as lie side by side; as matrices
+    where that is no more than a word."""
+    size = itemsize(element)
+    if (by := _by_matrices(layout, memory, size, d.team.warps, origin)) is not None:
+        words = [load_matrix(d, by, pointer) for pointer in pointers_of(d, by.at, base)]
+        type = VectorType(element, [layout.registers])  # pyright: ignore[reportArgumentType]
+        return d.b.value(vector.BitcastOp(d.concatenate(words), type))
     if (found := _ascending(layout, memory, itemsize(element), origin)) is not None:
         return d.pick(load_at(d, found[0], base, element), found[1])
     return load_at(d, addresses(layout, memory, itemsize(element), origin), base, element)
+
+
+@lru_cache(maxsize=1024)
+def _by_matrices(
+    layout: Layout, memory: Layout, size: int, warps: int, origin: tuple[int, ...]
+) -> Matrices | None:
+    if _ascending(layout, memory, size, origin) is not None:
+        return None
+    one = addresses(layout, memory, size, origin).vector * size
+    return (
+        matrices(layout, memory, size, warps, origin)
+        if one <= WORD < layout.registers * size
+        else None
+    )
 
 
 def load_at(d: Distributor, at: Addresses, base: Idx, element: Attribute) -> SSAValue:
@@ -274,3 +312,78 @@ def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
             starts[key] = d.shared_pointer(b.plus(b.plus(added, low), base))
         found.append(b.ptr(starts[key], constant & ~at.mixed))
     return found
+
+
+# Matrices in shared memory ----------------------------------------------------------------------
+
+
+@frozen
+class Matrices:
+    """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
+
+    count: int
+    at: Addresses
+    transposed: bool
+
+
+@lru_cache(maxsize=512)
+def matrices(
+    want: Layout, memory: Layout, size: int, warps: int, origin: tuple[int, ...] = ()
+) -> Matrices | None:
+    """A fragment as 8 x 8 matrices of 16 bits for ldmatrix, in the order of its words; None where its
+    rows of 16 bytes are not contiguous. The first element is at `origin` in memory.
+
+    Word w of lane l holds elements `pack` w ...: matrix w has row l / 4 there. The row that lane 8 i + r
+    names is row r of matrix i: its first element is what lane 4 r holds first (or, transposed, the
+    elements that lanes r hold first along the other dimension).
+    """
+    pack = 4 // size
+    total, rest = divmod(want.registers, max(1, pack))
+    if not pack or rest or not total:
+        return None
+    count = next((n for n in (4, 2, 1) if total % n == 0), 1)
+    table = _places(want, memory, origin).reshape(warps, LANES, total, pack) * size
+    for transposed in (False, True):
+        if transposed and size != 2:
+            continue
+        rows = np.empty((warps, LANES, total), np.int64)
+        if not _rows(table, rows, transposed, size):
+            continue
+        thread = np.empty((warps, LANES, total // count), np.int64)
+        for lane in range(LANES):
+            matrix, row = (lane // 8) % count, lane % 8
+            thread[:, lane, :] = rows[:, row, matrix::count]
+        flat = thread.reshape(warps * LANES, -1)
+        at = parted(flat, 16 // size)
+        if at is not None:
+            return Matrices(count, at, transposed)
+    return None
+
+
+def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> bool:
+    """Fill rows[w, r, word] with the address of row r of each matrix; False where it is not contiguous."""
+    *_, pack = table.shape
+    for r in range(8):
+        if not transposed:
+            start = table[:, 4 * r, :, 0]
+            for lane in range(4):
+                for i in range(pack):
+                    step = (lane * pack + i) * size
+                    if not np.array_equal(table[:, 4 * r + lane, :, i], start + step):
+                        return False
+        else:
+            # Row r of the stored matrix is element r along k: lane r / 2, its element r % 2.
+            start = table[:, r // 2, :, r % 2]
+            for other in range(8):
+                if not np.array_equal(table[:, 4 * other + r // 2, :, r % 2], start + other * size):
+                    return False
+        if np.any(start % 16):
+            return False
+        rows[:, r, :] = start
+    return True
+
+
+def load_matrix(d: Distributor, how: Matrices, pointer: SSAValue) -> SSAValue:
+    """The words of one load."""
+    name = f"nvptx.ldmatrix.x{how.count}{'.trans' if how.transposed else ''}"
+    return d.b.value(mach.InstrOp(name, [pointer], [VectorType(i32, [how.count])]))

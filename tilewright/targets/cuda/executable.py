@@ -171,7 +171,7 @@ class CudaExecutable:
 
     def foresee(self, grid: Grid, args: Sequence[Argument]) -> None:
         """See `tilewright.targets.base.Foreseeing`. It asks no driver, if that was asked for the device before."""
-        if self.plan.work is not None:
+        if self.plan.splits:
             multiprocessors = driver.device(_ordinal(args)).multiprocessors
             split = work_split_of(self, grid, args, args, multiprocessors)
             if split != UNSPLIT:
@@ -188,11 +188,17 @@ class CudaExecutable:
 
             made = build_split(self.ir.source, self.machine, split)
             found = self._split_builds[split] = made or self
-            self.remarks.append(
-                f"launches of few programs: {split.tiles} times as many tiles, clusters of"
-                f" {split.parts} for the loop of each{'' if made else ', were there room for them'}"
+            told = (
+                f"{split.tiles} times as many tiles, clusters of {split.parts} for the loop of each"
             )
+            told = "loops ask for what several iterations read" if split.ahead else told
+            room = "" if made else ", were there room for them"
+            self.remarks.append(f"launches of few programs: {told}{room}")
         return found
+
+
+FEW = 2
+"""Programs for each multiprocessor up to which a launch has few."""
 
 
 def work_split_of(
@@ -206,9 +212,10 @@ def work_split_of(
 
     `values`: numbers at the places of those that are none."""
     plan = executable.plan
-    assert plan.work is not None
-    work = measured(plan.work, executable.machine)
     programs = grid[0] * grid[1] * grid[2] * plan.split
+    if plan.work is None:
+        return WorkSplit(ahead=plan.short and programs <= FEW * multiprocessors)
+    work = measured(plan.work, executable.machine)
     if work.dimension < 0:
         end = int(values[work.argument])
     else:
@@ -233,6 +240,11 @@ class _Call:
         self.plan = executable.plan
         self.device = driver.device(_ordinal(args))
         self.function = executable.function(self.device.ordinal)
+        self.workgroups = self.plan.persistent * self.device.multiprocessors
+        if self.plan.persistent > 1:
+            with self.device.current():
+                fits = driver.resident(self.function, self.plan.threads, self.plan.shared_bytes)
+            self.workgroups = min(self.plan.persistent, fits) * self.device.multiprocessors
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
         self._blocks: dict[Any, Callable[[], None]] = {}
@@ -265,7 +277,7 @@ class _Call:
         `often`: as a function of native code, where there can be one.
         """
         plan, device = self.plan, self.device
-        if plan.work is not None and (best := self.shared(grid, values)) is not self:
+        if plan.splits and (best := self.shared(grid, values)) is not self:
             return best.bind(grid, values, often)
         kept: list[Any] = []
         addresses: list[int] = []
@@ -280,7 +292,7 @@ class _Call:
         block = (C.c_void_p * max(1, len(addresses)))(*addresses)
         kept.append(block)
         parameters = C.c_void_p(C.addressof(block))
-        launched = launch_grid(plan, grid, device.multiprocessors)
+        launched = launch_grid(plan, grid, self.workgroups)
         function, extra = C.c_void_p(self.function.handle), None
         enqueue = driver.launcher()
         stream_of, ordinal = streams.finder(), device.ordinal
@@ -375,16 +387,17 @@ def _integer(value: int, bits: int) -> Any:
     return C.c_int32(value)
 
 
-def launch_grid(plan: LaunchPlan, grid: Grid, multiprocessors: int) -> Grid:
-    """The grid of workgroups that a launch over `grid` programs enqueues.
+def launch_grid(plan: LaunchPlan, grid: Grid, workgroups: int) -> Grid:
+    """The grid of workgroups that a launch over `grid` programs enqueues; at most `workgroups` of persistent ones, as
+    many as run at the same time: more would each begin and end like them, with fewer programs for all.
 
     LaunchError beyond the machine's limits.
     """
     x, y, z = plan.cluster
     if plan.persistent:
         cluster = x * y * z
-        programs = grid[0] * grid[1] * grid[2]
-        most = max(1, plan.persistent * multiprocessors // cluster)
+        programs = grid[0] * grid[1] * grid[2] * plan.shares
+        most = max(1, workgroups // cluster)
         return min(most, -(-programs // cluster)) * cluster, 1, 1
     rounded = (-(-grid[0] // x) * x, -(-grid[1] // y) * y, -(-grid[2] // z) * z)
     for axis, (extent, limit) in enumerate(zip(rounded, _GRID_LIMITS, strict=True)):

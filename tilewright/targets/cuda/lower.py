@@ -19,6 +19,7 @@ from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects import stage
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import cluster_size
+from tilewright.passes.kernel import integer
 from tilewright.passes.memory_objects import may_alias
 from tilewright.targets.cuda import lower_multi_buffers, lower_tma_stores, staged
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
@@ -32,6 +33,7 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.ownership import Ownership
+from tilewright.targets.cuda.passes.persistent import SHARED
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.host_arguments import scalar_format
 from tilewright.uarch.base import Machine
@@ -111,6 +113,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         cluster=(facts.cluster, 1, 1),
         registers=facts.registers,
         minimum_per_multiprocessor=_resident(ownership, shared),
+        shares=integer(kernel, SHARED, 1),
     )
 
 

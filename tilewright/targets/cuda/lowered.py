@@ -158,6 +158,10 @@ class LoweredThread:
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
     work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs (`buffer-reuse`)."""
+    shares: int = 1
+    """Workgroups that may share the iterations of one program, where they are persistent."""
+    short: bool = False
+    """Are there loops that read so little in an iteration that memory waits where programs are few?"""
     lanes: int = WARP
     """Threads that the program's collective ops are of: a warp, or a part of one."""
 
@@ -174,6 +178,13 @@ class LaunchPlan:
     persistent: int
     split: int = 1
     work: LoopWork | None = None
+    shares: int = 1
+    short: bool = False
+
+    @property
+    def splits(self) -> bool:
+        """May launches of few programs have code of their own?"""
+        return self.work is not None or self.short
 
     def to_json(self) -> dict[str, Any]:
         slots = [[type(s).__name__, asdict(s)] for s in self.slots]
@@ -195,6 +206,8 @@ class LaunchPlan:
             data["persistent"],
             data["split"],
             LoopWork(**_tuples(data["work"])) if data["work"] else None,
+            data["shares"],
+            data["short"],
         )
 
 
@@ -229,4 +242,6 @@ def plan_of(lowered: LoweredThread) -> LaunchPlan:
         lowered.persistent,
         lowered.split,
         lowered.work,
+        lowered.shares,
+        lowered.short,
     )

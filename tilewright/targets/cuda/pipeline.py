@@ -25,6 +25,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.loop_unrolling import short_loops, unroll_loops
 from tilewright.targets.cuda.loop_work import work_of
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lower_lanes import lanes_of, legalize_lanes, lower_lanes
@@ -108,7 +109,7 @@ class CudaUnit(Unit[Machine]):
         return self.copied
 
 
-W = ("workgroup",)
+W, L = ("workgroup",), ("lane",)
 
 
 def _retile(unit: CudaUnit) -> None:
@@ -156,8 +157,12 @@ def coarsening(times: int = 0) -> Pass[CudaUnit]:
 
 def _note_loop_work(unit: CudaUnit) -> None:
     """Records the loop of products for the cost model of launches with few programs."""
-    planned = unit.split != UNSPLIT or bool(unit.off) or unit.stages is not None
-    unit.work = None if planned else work_of(unit.kernel, unit.machine)
+    unit.work = None if _is_planned(unit) else work_of(unit.kernel, unit.machine)
+
+
+def _is_planned(unit: CudaUnit) -> bool:
+    """Is it said already how launches of few programs run?"""
+    return unit.split != UNSPLIT or bool(unit.off) or unit.stages is not None
 
 
 def split_k_pass(parts: int = 0) -> Pass[CudaUnit]:
@@ -293,6 +298,10 @@ def _lower(unit: CudaUnit) -> None:
         ) from error
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
     annotate(lowered)
+    if unit.split.ahead:
+        unroll_loops(lowered.module, lowered.threads)
+    elif not _is_planned(unit):
+        lowered.short = bool(short_loops(lowered.module, lowered.threads))
     unit.lowered, unit.module = lowered, lowered.module
 
 
@@ -317,7 +326,6 @@ def _lower_lanes(unit: CudaUnit) -> None:
     unit.lowered = replace(lowered, module=lowered.module.clone())
 
 
-L = ("lane",)
 LANES: Sequence[Pass[CudaUnit]] = (
     Pass("cuda-legalize-lanes", legalize_lanes, L, "unit"),
     CLEANUP,

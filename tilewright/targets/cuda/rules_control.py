@@ -6,19 +6,34 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType
+from xdsl.dialects import arith, scf, vector
+from xdsl.dialects.builtin import IndexType, VectorType, i32
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
-from tilewright.dialects.movement import is_vector
+from tilewright.codegen.tiles import element_of, itemsize
+from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN, sums_of
+from tilewright.targets.cuda.rules_product import hold_operands
 from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
+
+
+def _as_words(d: Distributor, value: SSAValue) -> SSAValue:
+    """A row or column as it is carried: pairs of 16 bits as words, which instructions take and give, not each in a
+    register of its own. (Operands of warpgroups stay as they are: ptxas serialises products that read such words.)"""
+    (count,) = value.type.get_shape()  # pyright: ignore
+    if itemsize(element_of(value.type)) != 2 or count % 2:
+        return value
+    return _bitcast(d, value, VectorType(i32, [count // 2]))
+
+
+def _bitcast(d: Distributor, value: SSAValue, type: VectorType) -> SSAValue:
+    return value if value.type == type else d.b.value(vector.BitcastOp(value, type))
 
 
 @dataclass
@@ -41,14 +56,16 @@ class FragmentCarrier:
         if is_vector(value):
             assigned = d.assigned(place)
             assert assigned is not None
-            return [d.fragment_of(value, assigned).value]
+            fragment = d.fragment_of(value, assigned).value
+            return [_as_words(d, fragment) if 1 in shape_of(place) else fragment]
         return [d.scalar(value)]
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
         if is_vector(place):
             assigned = self.d.assigned(place)
             assert assigned is not None
-            self.d.set_fragment(place, parts[0], assigned)
+            type = self.d.fragment_type(place.type, assigned)
+            self.d.set_fragment(place, _bitcast(self.d, parts[0], type), assigned)
         else:
             self.d.define(place, parts[0])
 
@@ -88,6 +105,7 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     inits = to.flatten(op.iter_args, body.args[1:])
     carry = flat(inits)
     lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
+    hold_operands(d, op)
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         _set_counter(d, body.args[0], loop.iv)
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)

@@ -14,7 +14,7 @@ from functools import lru_cache, partial, reduce
 from math import gcd
 
 import numpy as np
-from xdsl.dialects import arith, math, vector
+from xdsl.dialects import arith, math, scf, vector
 from xdsl.dialects.builtin import AnyFloat, Float64Type, FloatTF32Type, VectorType, f16, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -30,12 +30,13 @@ from tilewright.targets.cuda.access import splat_mask
 from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import (
-    Addresses,
     addresses,
     conversion,
     extent_bytes,
+    free_place,
     load_fragment,
-    parted,
+    load_matrix,
+    matrices,
     pointers_of,
     store_fragment,
 )
@@ -96,9 +97,32 @@ def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
     d.set_fragment(op.result, total, plan.c)
 
 
+HELD = 32
+"""Words of an operand that a thread holds through a loop."""
+
+
+def hold_operands(d: Distributor, loop: scf.ForOp) -> None:
+    """What products of a loop read in every iteration, and no iteration makes, is brought to the threads once."""
+    for op in loop.walk():
+        if (
+            not isinstance(op, xt.TileMmaOp)
+            or (plan := d.ownership.products[op]).instruction is None
+        ):
+            continue
+        for value, want in ((op.a, plan.a), (op.b, plan.b)):
+            assigned = d.assigned(value)
+            outside = not loop.is_ancestor(value.owner)
+            if want is None or assigned is None or not outside or value in d.in_shared:
+                continue
+            size = itemsize(element_of(value.type))
+            if want.registers * size <= 4 * HELD and conversion(assigned, want)[1] is None:
+                d.fragment_of(value, want)
+
+
 def _prepared(d: Distributor, value: SSAValue, want: Layout) -> Fragment:
     """An operand in the element type that the instruction takes, in registers."""
-    fragment = d.fragment_of(value) if d.assigned(value) is not None else d.fragment_of(value, want)
+    near = d.assigned(value) is None or d.is_at_hand(value, want)
+    fragment = d.fragment_of(value, want if near else None)
     element = fragment.element
     if element.name.startswith("f8"):
         wide = VectorType(f16, [fragment.layout.registers])
@@ -111,7 +135,7 @@ def stage(d: Distributor, fragment: Fragment, op: Operation) -> StagedOperand:
     size = itemsize(fragment.element)
     memory = operand_memory(fragment.layout, size)
     need = extent_bytes(memory, size)
-    offset = d.shared.allocate(need, "an operand of a product", op=op)
+    offset = free_place(d, need, "an operand of a product", op)
     d.hazards.write(d, MemoryRange(offset, offset + need))
     store_fragment(d, fragment, memory, offset)
     return StagedOperand(offset, memory, fragment.element)
@@ -191,91 +215,11 @@ def read_operand(
     need = extent_bytes(staged.memory, size)
     if isinstance(staged.offset, int):
         d.hazards.read(d, MemoryRange(staged.offset, staged.offset + need))
-    found = matrices(want, staged.memory, size, plan.pack, d.team.warps)
+    found = matrices(want, staged.memory, size, d.team.warps) if plan.pack * size == 4 else None
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
-    parts: list[SSAValue | Callable[[], SSAValue]] = []
-    each = 1
-    for group in found.groups:
-        count = each = group.count
-        name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
-        for pointer in pointers_of(d, group.at, staged.offset):
-            parts.append(partial(_load_matrices, d, name, pointer, count))
-    return OperandWords(parts, each)
-
-
-def _load_matrices(d: Distributor, name: str, pointer: SSAValue, count: int) -> SSAValue:
-    return d.b.value(mach.InstrOp(name, [pointer], [VectorType(i32, [count])]))
-
-
-@frozen
-class MatrixLoads:
-    """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
-
-    count: int
-    at: Addresses
-
-
-@frozen
-class Matrices:
-    groups: tuple[MatrixLoads, ...]
-    transposed: bool
-
-
-@lru_cache(maxsize=512)
-def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> Matrices | None:
-    """A fragment as 8 x 8 matrices of 16 bits for ldmatrix, in the order of its words; None where its
-    rows of 16 bytes are not contiguous.
-
-    Word w of lane l holds elements `pack` w ...: matrix w has row l / 4 there. The row that lane 8 i + r
-    names is row r of matrix i: its first element is what lane 4 r holds first (or, transposed, the
-    elements that lanes r hold first along the other dimension).
-    """
-    if pack * size != 4 or size == 8:
-        return None
-    total = want.registers // pack
-    count = next((n for n in (4, 2, 1) if total % n == 0), 1)
-    table = memory.address(*want.table()) * size
-    table = table.reshape(warps, LANES, total, pack)
-    for transposed in (False, True):
-        if transposed and size != 2:
-            continue
-        rows = np.empty((warps, LANES, total), np.int64)
-        if not _rows(table, rows, transposed, size):
-            continue
-        thread = np.empty((warps, LANES, total // count), np.int64)
-        for lane in range(LANES):
-            matrix, row = (lane // 8) % count, lane % 8
-            thread[:, lane, :] = rows[:, row, matrix::count]
-        flat = thread.reshape(warps * LANES, -1)
-        at = parted(flat, 16 // size)
-        if at is not None:
-            return Matrices((MatrixLoads(count, at),), transposed)
-    return None
-
-
-def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> bool:
-    """Fill rows[w, r, word] with the address of row r of each matrix; False where it is not contiguous."""
-    warps, _, total, pack = table.shape
-    for r in range(8):
-        if not transposed:
-            start = table[:, 4 * r, :, 0]
-            for lane in range(4):
-                for i in range(pack):
-                    step = (lane * pack + i) * size
-                    if not np.array_equal(table[:, 4 * r + lane, :, i], start + step):
-                        return False
-        else:
-            # Row r of the stored matrix is element r along k: lane r / 2, its element r % 2.
-            start = table[:, r // 2, :, r % 2]
-            for other in range(8):
-                if not np.array_equal(table[:, 4 * other + r // 2, :, r % 2], start + other * size):
-                    return False
-        if np.any(start % 16):
-            return False
-        rows[:, r, :] = start
-    del warps, total
-    return True
+    pointers = pointers_of(d, found.at, staged.offset)
+    return OperandWords([partial(load_matrix, d, found, p) for p in pointers], found.count)
 
 
 FEW_SUMS = 2

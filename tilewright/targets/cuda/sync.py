@@ -82,14 +82,21 @@ class Hazards:
         """Shared memory that the compiler allocated before becomes an array's, which has a name of its own."""
         self._meet(d, RangeAccess(place, True))
 
+    def is_free(self, place: MemoryRange) -> bool:
+        """May shared memory be written without a barrier before?"""
+        return not self._conflicts(RangeAccess(place, True))
+
     def _touch(self, d: Distributor, access: RangeAccess) -> None:
         self._meet(d, access)
         self.pending.add(access)
 
     def _meet(self, d: Distributor, access: RangeAccess) -> None:
-        unknown = self.any_shared and access.place.root is None
-        if unknown or any(conflict(a, access, self.may_alias) for a in self.pending):
+        if self._conflicts(access):
             d.barrier()
+
+    def _conflicts(self, access: RangeAccess) -> bool:
+        unknown = self.any_shared and access.place.root is None
+        return unknown or any(conflict(a, access, self.may_alias) for a in self.pending)
 
     @property
     def shared(self) -> bool:

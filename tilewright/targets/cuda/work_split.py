@@ -131,6 +131,8 @@ class WorkSplit:
     parts: int = 1
     steps: int = 1
     """Iterations of the loop that are taken at once."""
+    ahead: bool = False
+    """Do loops that read little ask for what several iterations read (`loop_unrolling`)?"""
 
 
 UNSPLIT = WorkSplit()

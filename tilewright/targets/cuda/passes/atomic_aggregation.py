@@ -135,9 +135,7 @@ def _hand_on(
     def step(counters: Sequence[SSAValue], _: Sequence[SSAValue]) -> None:
         (first,) = counters
         found = at.add(xetile.LoadTileOp(_init(at, sums, shape, element, first)))
-        places = at.coordinates(first, shape, 1)
-        kind = xetile.TileType(shape, element, xetile.TileAttr(scattered=True))
-        tile = at.add(xetile.InitTileOp(array, kind, offset_vector=places))
+        tile = at.add(xetile.InitTileOp(array, xetile.TileType(shape, element), [first]))
         at.insert(xetile.AtomicRmwOp(op.kind, found, tile))
 
     def there() -> None:

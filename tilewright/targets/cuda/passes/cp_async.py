@@ -53,7 +53,8 @@ COPY_BYTES = 16
 MOST_STAGES = 4
 SWIZZLES = (128, 64, 32, 0)
 """Bytes of panels, in the order of preference; 0: none. Addresses of panels part into thread and register, also as
-products read them, where extents are powers of two."""
+products read them, where extents are powers of two. Their chunks of 16 bytes are for ldmatrix: pairs of 8 bytes, which
+plain loads take four of a line, would meet in a bank."""
 
 
 @dataclass
@@ -193,7 +194,7 @@ def _part(load: xetile.LoadTileOp, plans: list[ProductPlan], warps: int) -> stag
     order = (1, 0) if fast == 1 else (0, 1)
     lines, line = type.get_shape()[1 - fast], type.get_shape()[fast] * size
     for swizzle in SWIZZLES:
-        if swizzle and (line % swizzle or line & (line - 1) or lines & (lines - 1)):
+        if swizzle and (size == 8 or line % swizzle or line & (line - 1) or lines & (lines - 1)):
             continue
         part = stage.PartAttr(type.get_shape(), type.element_type, order, swizzle)
         layout = copied_layout(part, warps)
@@ -255,7 +256,9 @@ def _rewrite(each: _Copies) -> None:
     first = 1 if named else 0
     last = first + slots - 1
     stages = dict.fromkeys(late, last) | {op: first for op in early if op not in named}
-    schedule = PipelineSchedule(loop, stages, [wait, *early, *late[1:]], last)
+    # Addresses of copies are computed while the first product runs.
+    first = next(i for i, op in enumerate(late) if isinstance(op, xetile.TileMmaOp)) + 1
+    schedule = PipelineSchedule(loop, stages, [*late[:first], *early, *late[first:]], last)
     made = expand_ahead(schedule, _predicate)
     Rewriter.insert_op(stage.DeallocOp(buffer.result), InsertPoint.after(made[-1]))
 

@@ -1,0 +1,94 @@
+"""Iterations side by side in a thread's program (`loop_unrolling.py`)."""
+
+# Kernels are not typed Python, and fixtures give what they say.
+# pyright: reportMissingParameterType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cuda.fake_driver import Driver, host_launches
+from tests.targets.cuda.threads import run_threads
+from tilewright import uarch
+from tilewright.dialects import mach
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.lowered import LoweredThread
+from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.cuda.work_split import WorkSplit
+
+__all__ = ["host_launches"]
+
+
+@tw.kernel
+def column_sums(X, Y, FROM, BY: tw.constexpr = 1, BM: tw.constexpr = 8, BN: tw.constexpr = 64):
+    """Sums of columns from row FROM on, every BY-th block of rows."""
+    n = tw.program_id(0) * BN
+    total = tw.zeros((1, BN), tw.f32)
+    for m in range(FROM, X.shape[0], BM * BY):
+        total += tw.sum(tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))), 0)
+    tw.store_tile(total, tw.init_tile(Y, [n], (1, BN)))
+
+
+def lowered(kernel, args, ahead: bool, **constants) -> LoweredThread:
+    """The program of a thread, for launches of few programs or of many."""
+    text = kernel.compile(*args, target="sm_90a", **constants).ir["xetile"]
+    options, split = CompileOptions(target="cuda", machine="sm_90a"), WorkSplit(ahead=ahead)
+    return run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], split=split)
+
+
+def loads(kernel, args, ahead: bool, **constants) -> int:
+    """Loads of tiles in the thread's program."""
+    module = lowered(kernel, args, ahead, **constants).module
+    return sum(isinstance(op, mach.MaskedLoadOp) for op in module.walk())
+
+
+@pytest.mark.parametrize(
+    "rows, start, by", [(300, 0, 1), (128, 8, 3), (127, 7, 1), (8, 0, 1), (5, 9, 2)]
+)
+def test_what_is_left_over_comes_behind(rows, start, by, rng):
+    x = rng.integers(-9, 9, (rows, 128)).astype(np.float32)
+    y = np.full(128, np.nan, np.float32)
+    code = lowered(column_sums, (x, y, start), True, BY=by)
+    run_threads(code, [describe(x), describe(y), start], (2, 1, 1))
+    taken = [x[m : m + 8] for m in range(start, rows, 8 * by)]
+    np.testing.assert_array_equal(
+        y, sum((each.sum(0) for each in taken), np.zeros(128, np.float32))
+    )
+
+
+def test_loads_stand_side_by_side():
+    """As many as give a thread 256 bytes, and an iteration that may be left over."""
+    args = tw.spec((4096, 256), tw.f32), tw.spec((256,), tw.f32), 0
+    for rows, times in ((8, 16), (64, 4), (512, 2)):
+        once = loads(column_sums, args, False, BM=rows)
+        assert loads(column_sums, args, True, BM=rows) == once * (times + 1)
+
+
+def test_launches_of_few_programs_have_code_of_their_own(host_launches: Driver):
+    """Where programs are many, they wait for memory in turn, and registers are what each has too few of."""
+    x, y = np.zeros((64, 64 * 500), np.float32), np.zeros(64 * 500, np.float32)
+    kernel = tw.kernel(column_sums.function).options(target="sm_90a")
+    for programs in (500, 264):
+        kernel[programs](x, y, 0)
+    many, few = (each.code.decode().count("ld.global") for each in host_launches.launches)
+    assert few == 17 * many
+
+
+@tw.kernel
+def largest(X, Y, BM: tw.constexpr = 8, BN: tw.constexpr = 64):
+    """What was stored is read again in the next iteration."""
+    for m in range(0, X.shape[0], BM):
+        x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)))
+        tw.store_tile(
+            tw.maximum(x, tw.load_tile(tw.init_tile(Y, [0, 0], (BM, BN)))),
+            tw.init_tile(Y, [0, 0], (BM, BN)),
+        )
+
+
+def test_loops_that_do_more_stay_as_they_are():
+    args = tw.spec((4096, 64), tw.f32), tw.spec((8, 64), tw.f32)
+    assert not lowered(largest, args, False).short
+    assert loads(largest, args, True) == loads(largest, args, False)

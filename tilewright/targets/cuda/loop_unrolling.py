@@ -1,0 +1,98 @@
+"""loop-unrolling: a thread asks for what several iterations read before it uses any of it.
+
+    scf.for %i = %lo to %hi step %s iter_args(%x = %z) {      %q, %n = scf.for %i = %lo to %hi - 7 %s step 8 %s
+      %v = mach.load %p                                             iter_args(%x = %z, %at = %lo) {
+      %y = arith.addf %x, %v                            ->      (the body, for %i, %i + %s, .. %i + 7 %s)
+      scf.yield %y }                                            scf.yield %y7, %i + 8 %s }
+                                                              scf.for %i = %n to %hi step %s iter_args(%x = %q) {
+                                                                (as it was) }
+
+Requires: the program of a thread. Guarantees: the same iterations in the same order.
+
+Takes part, in code for launches of few programs: a loop that does nothing but read memory and compute, and reads so
+little in an iteration that memory waits for the next one. (The assembler unrolls short loops too, at most four times.)
+Where programs are many, others read meanwhile, and the registers that this takes would keep some of them away.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp, VectorType
+from xdsl.ir import Block, Region, SSAValue
+
+from tilewright.codegen.tiles import element_of, itemsize
+from tilewright.dialects import mach
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.passes.emit import Before
+from tilewright.passes.loops import with_start
+from tilewright.passes.memory_objects import is_pure
+
+IN_FLIGHT = 64 << 10
+"""Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
+MOST_BYTES, MOST = 256, 16
+"""Of a thread, in how many iterations: they are held in registers."""
+GLOBAL = 1
+
+
+def unroll_loops(module: ModuleOp, threads: int) -> int:
+    """Puts iterations of loops that read little side by side, so that their loads are on the way together. Returns in
+    how many loops. `threads`: of a workgroup."""
+    found = short_loops(module, threads)
+    for loop, times in found:
+        _unroll(loop, times)
+    return len(found)
+
+
+def short_loops(module: ModuleOp, threads: int) -> list[tuple[scf.ForOp, int]]:
+    """The loops that read little, and how many iterations should run side by side."""
+    wanted = min(MOST_BYTES, IN_FLIGHT // threads)
+    loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
+    return [(op, times) for op in loops if (times := _times(op, wanted)) > 1]
+
+
+def _times(loop: scf.ForOp, wanted: int) -> int:
+    """How many iterations should run side by side; 1 where the loop does more than read and compute."""
+    read = 0
+    for op in loop.body.block.ops:
+        if isinstance(op, mach.LoadOp | mach.MaskedLoadOp) and _is_global(op.pointer):
+            kind = op.result.type
+            count = prod(shape_of(op.result)) if isinstance(kind, VectorType) else 1
+            read += count * itemsize(element_of(kind))
+        elif op is not loop.body.block.last_op and (op.regions or not is_pure(op)):
+            return 1
+    if not read or "unsignedCmp" in loop.properties:
+        return 1
+    return min(MOST, 1 << (max(1, wanted // read).bit_length() - 1))
+
+
+def _is_global(pointer: SSAValue) -> bool:
+    return isinstance(pointer.type, LLVMPointerType) and pointer.type.addr_space.data == GLOBAL  # pyright: ignore
+
+
+def _unroll(loop: scf.ForOp, times: int) -> None:
+    at, old = Before(loop), loop.body.block
+    step = loop.step
+    whole = at.add(arith.MuliOp(step, at.index(times)))
+    last = at.add(arith.SubiOp(loop.ub, at.add(arith.SubiOp(whole, step))))
+    body = Block(arg_types=[*old.arg_types, loop.lb.type])
+    number, *carried = body.args[:-1]
+    for turn in range(times):
+        if turn:
+            following = arith.AddiOp(number, step)
+            body.add_op(following)
+            number = following.result
+        copies: dict[SSAValue, SSAValue] = dict(zip(old.args, (number, *carried), strict=True))
+        for op in old.ops:
+            if op is not old.last_op:
+                body.add_op(op.clone(copies))
+        carried = [copies.get(v, v) for v in terminator(old).operands]
+    after = arith.AddiOp(number, step)
+    body.add_ops([after, scf.YieldOp(*carried, after.result)])
+    main = scf.ForOp(loop.lb, last, whole, [*loop.iter_args, loop.lb], Region(body))
+    at.insert(main)
+    rest = with_start(loop, main.results[:-1])
+    rest.operands[0] = main.results[-1]
