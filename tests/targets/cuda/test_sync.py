@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import gpu, scf
 
 import tilewright as tw
 from tilewright.dialects.text import parse_module
@@ -57,3 +58,22 @@ def test_what_warps_exchange_next_goes_elsewhere() -> None:
     args = tw.spec((64, 4096), tw.f32), tw.spec((64, 1), tw.f32)
     code = moments.compile(*args, target="sm_90a").ir["mach"]
     assert code.count("gpu.barrier") == 2
+
+
+@tw.kernel
+def read_back(X, Y, Z, N: tw.constexpr = 512):  # pyright: ignore[reportMissingParameterType]
+    tile = tw.init_tile(Y, [0, 0], (1, N))
+    tw.store_tile(tw.load_tile(tw.init_tile(X, [0, 0], (1, N))), tile)
+    total = tw.zeros((1, N), tw.f32)
+    for n in range(0, X.shape[1], N):
+        total = total + tw.load_tile(tw.init_tile(Y, [0, N - 1 - n], (1, N)))
+    tw.store_tile(total, tw.init_tile(Z, [0, 0], (1, N)))
+
+
+def test_what_stood_before_a_loop_is_met_before_it() -> None:
+    """Not in every iteration."""
+    args = (tw.spec((1, 8192), tw.f32),) * 3
+    module = parse_module(read_back.compile(*args, target="sm_90a").ir["mach"])
+    (loop,) = [op for op in module.walk() if isinstance(op, scf.ForOp)]
+    assert not any(isinstance(op, gpu.BarrierOp) for op in loop.walk())
+    assert sum(isinstance(op, gpu.BarrierOp) for op in module.walk()) == 1

@@ -9,9 +9,10 @@
 
 Requires: the program of a thread. Guarantees: the same iterations in the same order.
 
-Takes part, in code for launches of few programs: a loop that does nothing but read memory and compute, and reads so
-little in an iteration that memory waits for the next one. (The assembler unrolls short loops too, at most four times.)
-Where programs are many, others read meanwhile, and the registers that this takes would keep some of them away.
+Takes part, in code for launches of few programs, or for a workgroup that has a multiprocessor to itself: a loop that
+does nothing but read memory and compute, and reads so little in an iteration that memory waits for the next one. (The
+assembler unrolls short loops too, at most four times.) Where programs are many, others read meanwhile, and the
+registers that this takes would keep some of them away.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.loops import with_start
 from tilewright.passes.memory_objects import is_pure
 
-IN_FLIGHT = 64 << 10
+IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
 MOST_BYTES, MOST = 256, 16
 """Of a thread, in how many iterations: they are held in registers."""

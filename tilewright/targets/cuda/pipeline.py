@@ -298,7 +298,7 @@ def _lower(unit: CudaUnit) -> None:
         ) from error
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
     annotate(lowered)
-    if unit.split.ahead:
+    if unit.split.ahead or lowered.persistent == 1:
         unroll_loops(lowered.module, lowered.threads)
     elif not _is_planned(unit):
         lowered.short = bool(short_loops(lowered.module, lowered.threads))

@@ -106,7 +106,7 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     carry = flat(inits)
     lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
     hold_operands(d, op)
-    with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
+    with d.hazards.loop(d, accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         _set_counter(d, body.args[0], loop.iv)
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
@@ -131,7 +131,7 @@ def _set_counter(d: Distributor, counter: SSAValue, found: SSAValue) -> None:
 
 @rule("scf.while")
 def lower_while(d: Distributor, op: scf.WhileOp) -> None:
-    with d.hazards.loop(accesses(d, op)):
+    with d.hazards.loop(d, accesses(d, op)):
         convert_while(FragmentCarrier(d, op), op)
 
 

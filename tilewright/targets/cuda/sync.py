@@ -13,7 +13,7 @@ arrays are apart as their facts say. Two accesses of one place by the same threa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -109,8 +109,13 @@ class Hazards:
         self.any_shared = False
 
     @contextmanager
-    def loop(self, body: Iterable[RangeAccess], *, shared: bool = True) -> Generator[None]:
-        """Inside: a loop's body, which accesses arrays as `body` says, and shared memory."""
+    def loop(
+        self, d: Distributor, body: Sequence[RangeAccess], *, shared: bool = True
+    ) -> Generator[None]:
+        """Inside: a loop's body, which accesses arrays as `body` says, and shared memory. For what stands before it all
+        meet once, and not in every iteration."""
+        if any(conflict(a, b, self.may_alias) for a in self.pending for b in body):
+            d.barrier()
         before, any_before = set(self.pending), self.any_shared
         self.pending |= set(body)
         self.any_shared = self.any_shared or shared
