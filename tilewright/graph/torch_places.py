@@ -16,10 +16,15 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
+from tilewright.graph.operations import computing
+from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise, reduced, where
 
 MOST_RANKED = 1024
 """Elements along a dimension that are put in order."""
+
+FEW = 4
+"""Of this many times as many elements the largest are found one by one."""
 
 # In order -------------------------------------------------------------------------------------------------------------
 
@@ -37,6 +42,8 @@ def largest(
     """
     rows = arrange.moveaxis(x, dim, -1)
     size = rows.extents[-1].number
+    if size is not None and 0 < count * FEW <= size and x.recorder.scan is None:
+        return tuple(arrange.moveaxis(y, 0, dim) for y in _one_by_one(rows, count, largest))  # pyright: ignore
     if size is None or size > MOST_RANKED:
         raise CompileError(
             f"the {count} largest of {rows.extents[-1]}, each of which is compared with each",
@@ -55,6 +62,43 @@ def largest(
     values = reduced("add", where(chosen, two, 0), -1).astype(x.dtype)
     places = where(chosen, at, 0).sum(-1)
     return arrange.moveaxis(values, -1, dim), arrange.moveaxis(places, -1, dim)
+
+
+def _one_by_one(x: Traced, count: int, largest: bool) -> tuple[Traced, Traced]:
+    """The `count` largest of each row, one after the other along a new first dimension: each is the first of those that
+    go behind the one before. NaN goes before infinity, as if it stood before all of its row."""
+    behind, kind = ("lt", "max") if largest else ("gt", "min")
+    size, at = x.extents[-1].number or 0, composed.counted(x, x.extents[-1:], 0).astype(dtypes.i32)
+    keys = x.astype(dtypes.f32) if x.dtype.is_float and x.dtype.itemsize < 4 else x
+    if x.dtype.is_float:
+        least, most = (-inf, inf) if largest else (inf, -inf)
+    else:
+        info = np.iinfo(x.dtype.numpy)
+        least, most = (int(info.min), int(info.max))[:: 1 if largest else -1]
+    at = arrange.broadcast_to(at, x.extents)
+    if x.dtype.is_float:
+        no_number = keys != keys
+        keys = where(no_number, inf, keys)
+        at = where(no_number, at - size if largest else at + size, at)
+    first = arrange.full_like(keys, most, keys.extents[:-1], keys.dtype)
+    start = arrange.full_like(at, -size - 1, at.extents[:-1], dtypes.i32)
+
+    def step(state: Any, _: Any) -> Any:
+        top, place = (y[..., None] for y in state)
+        later = elementwise(
+            "bitwise_or", elementwise(behind, keys, top), _and(keys == top, at > place)
+        )
+        best = reduced(kind, where(later, keys, least), -1)
+        found = _and(later, keys == best[..., None])
+        state = best, where(found, at, 2 * size).min(-1)
+        return state, state
+
+    best, place = scan(step, (first, start), composed.counted(x, [count], 0))[1]
+    if x.dtype.is_float:
+        outside = place < 0 if largest else place >= size
+        best = where(outside, float("nan"), best)
+        place = where(outside, place + size if largest else place - size, place)
+    return best.astype(x.dtype), place.astype(dtypes.i64)
 
 
 def _sorted(x: Traced, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Traced, Traced]:
@@ -210,14 +254,14 @@ def _bags(
         raise CompileError("bags of an embedding with mode 'max' or with an index of padding")
     starts = offsets[: offsets.extents[0] - 1] if last else offsets
     at = composed.counted(table, ids.extents, 0)
-    ends = arrange.concatenate(
-        [starts[1:], arrange.full_like(offsets, ids.extents[0], (1,), offsets.dtype)]
-    )
-    inside = _and(at[None] >= starts[:, None], at[None] < ends[:, None])
-    each = where(inside, 1.0 if weights is None else weights, 0.0).astype(table.dtype)
+    bag = (at[:, None] >= starts[None]).sum(-1) - 1
+    rows = f.take(table, ids).astype(computing(table.dtype))
+    rows = rows if weights is None else rows * weights[:, None]
+    total = f.scatter_add(starts.extents[0], bag, rows)
     if mode == 1:
-        each = each / elementwise("max", each.sum(-1, True), 1.0)
-    return f.matmul(each, f.take(table, ids)), None, None, None
+        size = (bag[None] == composed.counted(table, starts.extents, 0)[:, None]).sum(-1)
+        total = total / elementwise("max", size, 1)[:, None]
+    return total.astype(table.dtype), None, None, None
 
 
 # Between elements -----------------------------------------------------------------------------------------------------
