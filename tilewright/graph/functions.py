@@ -19,6 +19,7 @@ from tilewright.graph.affine import Affine, affine
 from tilewright.graph.arrange import ARRANGED
 from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
 from tilewright.graph.traced import (
+    Combine,
     Traced,
     broadcast,
     elementwise,
@@ -244,6 +245,11 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
         result = np.zeros((size, *flat.shape[1:]), values.dtype)
         np.add.at(result, rows, flat)
         return result
+    return scattered(size, ids, values, "add")
+
+
+def scattered(size: Any, ids: Any, values: Traced, combine: Combine) -> Traced:
+    """The same by another combination of what is there, 0 at first, and the values."""
     recorder = values.recorder
     if recorder.scan is not None:
         raise CompileError("scatter_add in the body of a scan: iterations would add to one array")
@@ -254,7 +260,7 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     names = recorder.axes(values.ndim)
     result = recorder.add(
         "copy", [values.at(names)], values.extents, range(values.ndim), values.dtype,
-        combine="add", name="scattered",
+        combine=combine, name="scattered",
     )  # fmt: skip
     task = recorder.graph.tasks[-1]
     operation = task.nodes[0]
@@ -263,7 +269,7 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     at = Access(result.buffer, (rows, *(Index(affine(n)) for n in names[ids.ndim :])))
     ones = set(names) - {axis.name for axis in task.axes}  # extents of 1 are no axes
     at = at.substitute({n: Affine() for n in ones})
-    task.nodes[0] = replace(operation, store=TiledEdge("store", at, "add"))
+    task.nodes[0] = replace(operation, store=TiledEdge("store", at, combine))
     shape = (affine(size), *values.extents[ids.ndim :])
     return recorder.reshaped(result.buffer, shape, zeroed=True)
 

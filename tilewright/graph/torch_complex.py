@@ -62,6 +62,8 @@ def holds(value: Any) -> bool:
 
 def applied(name: str, op: Callable[..., Any], args: Any, keywords: Any) -> Any:
     """An op whose arguments hold complex numbers, or that only they have: `op` is what it does to real arrays."""
+    if name in _PRODUCTS:
+        return _multiplied(op, args, keywords)
     if name in _BINARY:
         return _BINARY[name](*map(Complex.of, args), **keywords)
     if name in OPS:
@@ -76,6 +78,8 @@ def applied(name: str, op: Callable[..., Any], args: Any, keywords: Any) -> Any:
     def part(which: int, value: Any) -> Any:
         if isinstance(value, Complex):
             return value[which]
+        if which and isinstance(value, Traced) and name in _OF_ARRAYS:
+            return arrange.full_like(value, 0)
         return [part(which, v) for v in value] if isinstance(value, list) else value  # pyright: ignore
 
     real, imag = (op(*(part(n, a) for a in args), **keywords) for n in (0, 1))
@@ -88,6 +92,26 @@ def _product(x: Complex, y: Complex) -> Complex:
     if isinstance(x.imag, float) and x.imag == 0.0:
         return _product(y, x)
     return Complex(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real)
+
+
+def _multiplied(op: Callable[..., Any], args: Any, keywords: Any) -> Complex:
+    """A product of two arrays by what `op` does to two real ones."""
+    at = [i for i, a in enumerate(args) if isinstance(a, (Traced, Complex, list))]
+    x, y = args[at[0]] if isinstance(args[at[0]], list) and len(at) == 1 else (args[i] for i in at)
+
+    def product(a: Any, b: Any) -> Any:
+        given = [a, b] if len(at) == 2 else [*args[: at[0]], [a, b]]
+        return op(*given, **keywords)
+
+    if not isinstance(y, Complex):
+        return Complex(*(product(part, y) for part in x))
+    if not isinstance(x, Complex):
+        return Complex(*(product(x, part) for part in y))
+    real = product(x.real, y.real) - product(x.imag, y.imag)
+    return Complex(real, product(x.real, y.imag) + product(x.imag, y.real))
+
+
+_PRODUCTS: Final = frozenset(("matmul", "mm", "bmm", "einsum"))
 
 
 def _quotient(x: Complex, y: Complex) -> Complex:
@@ -119,9 +143,13 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
 }  # fmt: skip
 """What such an op does, by its name without the overload."""
 
+_OF_ARRAYS: Final = frozenset(("cat", "stack", "slice_scatter", "select_scatter", "copy"))
+"""Ops of several arrays, of which some may be real."""
+
 _OF_PARTS: Final = frozenset((
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t",
     "numpy_T", "mT", "expand", "slice", "select", "split", "chunk", "cat", "stack", "index", "index_select", "narrow",
     "neg", "sum", "mean", "clone", "contiguous", "alias", "movedim", "roll", "flip", "repeat", "expand_as", "cumsum",
+    "constant_pad_nd", "pad", "slice_scatter", "select_scatter", "copy",
 ))  # fmt: skip
 """Ops that do the same to both parts."""

@@ -6,7 +6,7 @@ None waits for another: an element finds out who goes before it, or who comes to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, isclose
+from math import inf, isclose, prod
 from typing import Any, Final
 
 import numpy as np
@@ -16,12 +16,16 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
+from tilewright.graph.affine import affine
 from tilewright.graph.operations import computing
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise, reduced, where
 
 MOST_RANKED = 1024
 """Elements along a dimension that are put in order."""
+
+MOST_NAMED = 32
+"""Indices each of which is compared with each place; more of them each go to theirs."""
 
 FEW = 4
 """Of this many times as many elements the largest are found one by one."""
@@ -140,6 +144,17 @@ def _extreme(kind: str) -> Callable[..., Any]:
 
 def _last(like: Traced, size: Any, ids: Traced) -> Traced:
     """For each of so many places the last of the indices [..., n] that names it; -1 where none does."""
+    extents = [e.number for e in (*ids.extents, affine(size))]
+    if None not in extents and (extents[-2] or 0) > MOST_NAMED and like.recorder.scan is None:
+        *shape, _, places = (e or 0 for e in extents)
+        place: Any = ids.astype(dtypes.i64)
+        for d, step in enumerate(
+            np.cumprod([places, *shape[:0:-1]])[::-1].tolist() if shape else []
+        ):
+            place = place + composed.counted(like, ids.extents, d) * step
+        each = composed.counted(like, ids.extents, ids.ndim - 1).astype(dtypes.i32) + 1
+        found = f.scattered(prod(shape) * places, place.reshape(-1), each.reshape(-1), "max")
+        return found.reshape([*shape, places]).astype(dtypes.i64) - 1
     at = composed.counted(like, [ids.extents[-1]], 0)
     named = ids[..., None, :] == composed.counted(like, [size], 0)[:, None]
     return where(named, at, -1).max(-1)

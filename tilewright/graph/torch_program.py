@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.graph import torch_fourier as fourier
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.torch_complex import OPS as COMPLEX
 from tilewright.graph.torch_complex import Complex, applied, holds, settled
@@ -163,7 +164,8 @@ _ROUNDS = 4
 
 
 def _is_lacking(node: Any) -> bool:
-    return node.op == "call_function" and _op(node) not in OPS and _op(node) not in COMPLEX
+    known = (OPS, COMPLEX, fourier.OPS)
+    return node.op == "call_function" and not any(_op(node) in table for table in known)
 
 
 def _writes(node: Any) -> bool:
@@ -183,9 +185,12 @@ def _called(node: Any, args: Any, keywords: Any, like: Traced) -> Any:
         for key in _WITHOUT_MEANING:
             keywords.pop(key, None)
         if _op(node) in MADE:
-            keywords["dtype"] = dtype_of(wanted.dtype)
+            complexes = wanted.dtype.is_complex
+            keywords["dtype"] = dtype_of(wanted.dtype.to_real() if complexes else wanted.dtype)
             args = args if any(isinstance(a, Traced) for a in args) else [like, *args]
-        if holds(args) or _op(node) not in OPS:
+        if _op(node) in fourier.OPS:
+            made = fourier.OPS[_op(node)](*args, **keywords)
+        elif holds(args) or _op(node) not in OPS:
             made = applied(_op(node), OPS.get(_op(node), _op), args, keywords)
         else:
             made = OPS[_op(node)](*args, **keywords)
