@@ -24,7 +24,7 @@ STARTS = (64, 8, 512)
 SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
 """Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in whole
 multiples of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left
-over, and of up to 16 rows beside panels no more are multiplied."""
+over, and of up to 16 rows beside panels no more are multiplied. Vectors' tiles may end where the array does."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 
@@ -51,7 +51,8 @@ def product_tile(
         extent, cores = max(extents[i], 1), threads if i else 1
         counts, unit, most = SHARES[i]
         shares = (in_whole(-(-extent // (cores * n)), unit) for n in counts)
-        tried = sorted({*SIDES, *(n for n in shares if n <= most)})
+        exact = () if kernel.tiles else (in_whole(extent, panels[i]),)
+        tried = sorted({*SIDES, *(n for n in (*shares, *exact) if n <= most)})
         panel = kernel.single and i == 1 and 2 * extent > kernel.columns
         wanted = max(extent, THIN_COLUMNS + 1) if panel else extent
         for before, size in zip((0, 0, *tried), tried, strict=False):
