@@ -12,6 +12,7 @@ from tilewright import dtypes
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.product_cost import PanelCosts
+from tilewright.targets.cpu.product_tiles import product_tile
 from tilewright.uarch.cpu import PANEL_RATES
 from tilewright.uarch.products import PlacedProduct, Side
 
@@ -77,3 +78,24 @@ def test_the_form_of_a_product_is_that_of_its_code(monkeypatch, types, level):
                 run.compile(a, b, np.zeros((m, n), dtype.numpy), ACC=acc, BM=m, BN=n, BK=64)
             assert set(found) == set(expected), (m, n, turned)
             found.clear()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("level", ["amx", None])
+def test_9_to_16_rows_are_multiplied_in_shares_where_b_would_be_copied(level, threads):
+    """Rows of B 8 or 16 KB apart, or more of them than the last cache holds; others are read where they lie beside
+    panels of A, by tiles of more rows. Measured on an AMX host, one thread: 1.29 to 2.3 and 0.76 to 0.93 of that."""
+    m = machine(level)
+    costs = PanelCosts(m, threads, PANEL_RATES if level else m.panel_rates)
+    for shape, shares in (
+        ((16, 4096, 4096), True),
+        ((12, 4096, 4096), True),
+        ((10, 2048, 2048), True),
+        ((14, 4096, 14336), True),
+        ((16, 1000, 3000), False),
+        ((16, 512, 512), False),
+        ((9, 300, 5000), False),
+        ((16, 1024, 1024), False),
+    ):
+        rows, _ = product_tile(costs, (1, *shape), ("f32",) * 3, (True, False), 1e-10)
+        assert (rows == 16) == shares, shape

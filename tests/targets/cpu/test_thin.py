@@ -52,6 +52,7 @@ def test_few_rows_and_few_columns_at_every_edge(rng, level, dtype, form):
         (3, 70),
         (8, 64),
         (4, 33),
+        (13, 100),
         (90, 3),
         (64, 24),
         (33, 9),
@@ -182,6 +183,16 @@ def test_few_rows_are_the_only_copy(form):
         (THIN_RUN + 1) * THIN_VECTORS // 2 + 2 if form == "nn" else 8 + 8
     )
     assert any(f"{THIN_RUN}" in line for line in lines)
+
+
+def test_more_rows_than_a_panel_has_are_multiplied_in_shares():
+    """Of 12 rows six at a time, beside four vectors of a row of B, which is fetched once."""
+    found = [text("nn", m, 4096) for m in (6, 12)]
+    assert "tw_pack1" not in found[1]
+    products, fetched = (
+        [len(re.findall(each, x)) for x in found] for each in ("math.fma", "mach.prefetch")
+    )
+    assert products[1] == 2 * products[0] and fetched[1] == fetched[0] > 0
 
 
 def test_a_transpose_needs_no_more_masks():

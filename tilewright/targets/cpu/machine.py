@@ -141,7 +141,7 @@ class CpuMachine:
             return self.mr, COLUMNS_OF_HALVES
         if tiles:
             return THIN_INNER_OF_TILES if inner else THIN_OF_TILES
-        rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
+        rows = self.mr if inner and not turns else min(THIN_ROWS * self.mr, self.accumulators)
         return rows, THIN_COLUMNS
 
     def unrolls(self, rows: int, group: int) -> bool:
@@ -153,6 +153,14 @@ class CpuMachine:
         """Of each row of B, those that few `rows` are multiplied by at once (see `thin`): a power of two."""
         most = THIN_VECTORS // 2 if unrolled else THIN_VECTORS
         return power_of_two_in(most, columns // lanes, self.accumulators // rows)
+
+    def together(self, rows: int) -> int:
+        """Of so many rows beside rows of B, those that are multiplied at once: more than a panel's in even shares."""
+        return -(-rows // -(-rows // self.mr))
+
+    def in_shares(self, rows: int) -> float:
+        """The speed of such rows, by that of panels."""
+        return IN_SHARES if rows > self.mr else 1.0
 
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
@@ -174,8 +182,13 @@ THIN_OF_TILES: Final = (8, 0)
 """Up to there multiply-add on registers is faster than copies for tiles."""
 THIN_INNER_OF_TILES: Final = (4, 4)
 """Up to there it keeps up with memory, as tiles that read rows where they lie do (see `roles`)."""
-THIN_IN_TURNS: Final = 2
-"""Times as many rows as a panel has: those that a turn copies are multiplied by no other."""
+THIN_ROWS: Final = 2
+"""Times as many rows as a panel has, beside rows of B along x, or in turns: those that a turn copies are multiplied by
+no other, and a copy of B takes longer than so few rows do."""
+IN_SHARES: Final = 0.72
+"""Sums come and go with each run of B's rows, which the first cache has for the next share: measured on an AMX host, B
+in its caches, 0.75 to 0.9 of panels that read B where it lies; where B has to be copied for those, they take twice as
+long as this."""
 THIN_COLUMNS: Final = 24
 THIN_FEW: Final = 4
 """Rows beside which memory limits dot products: sums come and go while each group of rows of B is read from end to end

@@ -443,8 +443,7 @@ class PanelCosts:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
             again = block * itemsize_of(p.types[0]) if short.tile > few else 0
             blocks = ceil(p.k / thin_depth(few, kernel.dots, again))
-        if long.along_k:
-            rate *= rates.inner
+        rate *= rates.inner if long.along_k else self.machine.in_shares(short.tile)
         depth = in_whole(p.k, vector // 4) + THIN_SUMS * blocks if long.along_k else p.k
         multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
         multiplied = hypot(multiplied + near, read) + p.k * (unpaired or 0) * ALONE_SECONDS

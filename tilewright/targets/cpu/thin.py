@@ -109,7 +109,7 @@ def thin_form(
         family = Family("inner", element, mr, nr, left, right, depth, instruction=instruction)
         return Thin(family, side, chain, group)
     left, right = (PanelFormat(n, group, kind) for n in (power_of_two(rows), lanes))
-    columns = m.thin_vectors(rows, cols, lanes, m.unrolls(rows, group)) * lanes
+    columns = m.thin_vectors(m.together(rows), cols, lanes, m.unrolls(rows, group)) * lanes
     family = Family("outer", element, rows, columns, left, right, m.kc, instruction=instruction)
     return Thin(family, side, chain, group)
 
@@ -232,15 +232,16 @@ class ThinProduct(WholeTiles):
         return b.value(arith.MulfOp(x, y) if sums is None else math.FmaOp(x, y, sums))
 
     def vectors(
-        self, x: Idx, k: Idx, count: int, inside: bool
+        self, x: Idx, k: Idx, count: int, inside: bool, again: bool = False
     ) -> tuple[list[SSAValue], list[Position]]:
-        """So many vectors of sums' factors from x on, of a group of rows from k on; and where lines begin there."""
+        """So many vectors of sums' factors from x on, of a group of rows from k on; and where lines begin there.
+        `again`: they have been read."""
         b, lanes, order = self.b, self.lanes, range(self.per)
         found: list[SSAValue] = []
         lines: list[Position] = []
         for v in range(count):
             places = [self.place(b.plus(x, v * lanes), b.plus(k, g), False, inside) for g in order]
-            rows = joined(b, [self.read(place, v % self.line > 0) for place in places])
+            rows = joined(b, [self.read(place, again or v % self.line > 0) for place in places])
             beside = [g * lanes + i for i in range(lanes) for g in order]
             found.append(rows if self.per == 1 else b.shuffle(rows, rows, beside))
             lines += places if v % self.line == 0 else ()
@@ -264,6 +265,8 @@ class ThinProduct(WholeTiles):
         """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
         b, family = self.b, self.family
         main = b.times(b.div(inside, family.nr), family.nr)
+        each = self.m.together(family.mr)
+        shares = [range(r, min(r + each, family.mr)) for r in range(0, family.mr, each)]
         whole = ks[0]
         if self.m.unrolls(family.mr, self.per):
             whole = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.run))
@@ -277,26 +280,29 @@ class ThinProduct(WholeTiles):
                 start = PanelOperand(at, a.x_bytes, a.k_bytes)
                 with b.loop(0, main, family.nr) as x:
                     mine = run.iv, None if end is whole else last
-                    self.outer(start, x.iv, mine, family.nr // self.lanes, True)
+                    for rows in shares:
+                        self.outer(start, x.iv, mine, rows, family.nr // self.lanes, True)
                 with b.loop(main, count, self.lanes) as x:
-                    self.outer(start, x.iv, (run.iv, last), 1, False)
+                    for rows in shares:
+                        self.outer(start, x.iv, (run.iv, last), rows, 1, False)
 
     def outer(
         self,
         a: PanelOperand,
         x: Idx,
         ks: tuple[Idx, Idx | None],
+        rows: range,
         vectors: int,
         inside: bool,
     ) -> None:
-        """C[all rows, x..] over a run of k, the first of which `a` has. One that has no end is whole: each row is
-        loaded by an instruction of its own, by which cores tell what to fetch."""
-        b, c, rows = self.b, self.c, self.family.mr
+        """C[rows, x..] over a run of k, the first of which `a` has. One that has no end is whole: each row is
+        loaded by an instruction of its own, by which cores tell what to fetch. For the first rows it is fetched."""
+        b, c, again = self.b, self.c, rows.start > 0
         size = itemsize(c.element)
         target = c.address(b, 0, x)
         places = [
             b.ptr(target, b.times(b.plus(b.times(c.ld, r), v * self.lanes), size))
-            for r in range(rows)
+            for r in rows
             for v in range(vectors)
         ]
         sums: Sequence[SSAValue] = [b.load(place, self.type) for place in places]
@@ -307,14 +313,14 @@ class ThinProduct(WholeTiles):
 
         def added(k: Idx, sums: Sequence[SSAValue], there: bool) -> list[SSAValue]:
             at = b.ptr(a.pointer, b.times(b.div(b.minus(k, ks[0]), self.per), a.k_bytes))
-            found, lines = self.vectors(x, k, vectors, there)
-            for place in lines if there else ():
+            found, lines = self.vectors(x, k, vectors, there, again)
+            for place in lines if there and not again else ():
                 self.fetch(place, *ahead, 4 * run_bytes)
             out: list[SSAValue] = []
-            for r in range(rows):
+            for i, r in enumerate(rows):
                 factor = spread_group(b, b.ptr(at, b.times(r, a.x_bytes)), self.factors, self.per)
                 for v, row in enumerate(found):
-                    out.append(self.add(sums[r * vectors + v], factor, row))
+                    out.append(self.add(sums[i * vectors + v], factor, row))
             return out
 
         if ks[1] is None:
