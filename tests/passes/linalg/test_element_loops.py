@@ -150,3 +150,26 @@ def test_what_plain_bodies_can_say_stays_of_tiles(lines: str):
     linalg_to_xetile(module)
     names = {op.name for op in module.walk()}
     assert "xetile.store_tile" in names and "memref.store" not in names
+
+
+@pytest.mark.parametrize("of", ["element", "place"])
+def test_what_is_asserted_of_elements_stays(of: str):
+    """Of tiles it would be dropped, as what is asserted of the places of loads is."""
+    body = f"""^bb0(%a: f32, %n: i32, %b: f32):
+  %i = arith.index_cast %n : i32 to index
+  %j = linalg.index 1 : index
+  %zero = arith.constant 0 : index
+  %least = arith.constant 0.0 : f32
+  %element = arith.cmpf oge, %a, %least : f32
+  %place = arith.cmpi sge, %i, %zero : index
+  cf.assert %{of}, "below"
+  %v = memref.load %t[%i, %j] : memref<9x7xf32>
+  linalg.yield %v : f32"""
+    types = "memref<5x7xf32>, %k: memref<5x7xi32>, %t: memref<9x7xf32>, %o: memref<5x7xf32>"
+    ins = "%x, %k : memref<5x7xf32>, memref<5x7xi32>"
+    text = generic(f"{IJ}, {IJ}, {IJ}", BOTH, "%o : memref<5x7xf32>", body, ins)
+    module = parse_module(f"func.func @main(%x: {types}) {{\n  {text}\n  return\n}}")
+    linalg_to_xetile(module)
+    names = {op.name for op in module.walk()}
+    assert ("cf.assert" in names) == (of == "element")
+    assert ("xetile.store_tile" in names) == (of == "place")

@@ -8,9 +8,9 @@
       linalg.yield %d, %d : f32, f32                               memref.store %d, %sums[%i, %j]
     }                                                              memref.store %d, %sum[%i]
 
-These are ops whose body branches, loops or stores; whose results have a place for each round of a reduction (a sum so
-far) or keep what the last round gives; and whose results are written at places that are not linear in the loops, but
-each at its own.
+These are ops whose body branches, loops, stores or asserts something of elements; whose results have a place for each
+round of a reduction (a sum so far) or keep what the last round gives; and whose results are written at places that are
+not linear in the loops, but each at its own.
 
 Requires: structured ops on memrefs, with plain bodies. Guarantees: same results, with the loops in the order in which
 the op has them.
@@ -19,7 +19,7 @@ the op has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from xdsl.dialects import affine, arith, cf, memref
@@ -35,8 +35,8 @@ from tilewright.dialects.movement import memref_type
 from tilewright.passes.emit import Before
 
 _OF_TILES = (arith.ConstantOp, IndexOp, YieldOp, memref.LoadOp, cf.AssertOp)
-"""What bodies of tiles have besides functions of elements; what is asserted there (of indices, in front of a load) is
-taken to hold."""
+"""What bodies of tiles have besides functions of elements. What is asserted of places (in front of a load) is taken to
+hold: what lies outside of an array reads 0."""
 _TRIED = 1 << 20
 """Rounds whose places are held against one another."""
 _LINEAR = (AffineBinaryOpKind.Add, AffineBinaryOpKind.Mul)
@@ -54,6 +54,10 @@ def _is_of_tiles(op: GenericOp, extents: Sequence[tuple[SSAValue, int]]) -> bool
     """Also of what is refused: parallel rounds that may write to one place."""
     if not all(isinstance(each, _OF_TILES) or is_elementwise(each) for each in op.body.block.ops):
         return False
+    asserted = [each.arg for each in op.body.block.ops if isinstance(each, cf.AssertOp)]
+    loads = [each for each in op.body.block.ops if isinstance(each, memref.LoadOp)]
+    if not _sources(asserted, op) <= _sources([i for load in loads for i in load.indices], op):
+        return False
     kinds = [each.data for each in op.iterator_types]
     reductions = {d for d, kind in enumerate(kinds) if kind is IteratorType.REDUCTION}
     for map_, before in zip(_maps(op)[len(op.inputs) :], _before(op), strict=True):
@@ -63,6 +67,20 @@ def _is_of_tiles(op: GenericOp, extents: Sequence[tuple[SSAValue, int]]) -> bool
         if not _is_linear(map_) and _apart(map_, extents):
             return False
     return True
+
+
+def _sources(values: Iterable[SSAValue], op: GenericOp) -> set[SSAValue]:
+    """The elements that values of a body are made of."""
+    block, seen, open_ = op.body.block, set[SSAValue](), list(values)
+    while open_:
+        value = open_.pop()
+        if value not in seen:
+            seen.add(value)
+            owner = value.owner
+            open_ += (
+                owner.operands if isinstance(owner, Operation) and owner.parent is block else ()
+            )
+    return {v for v in seen if v in block.args or isinstance(v.owner, memref.LoadOp)}
 
 
 def _is_linear(map_: AffineMap) -> bool:
