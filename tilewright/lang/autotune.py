@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.diagnostics import CompileError
@@ -28,8 +28,8 @@ class Autotune:
 
 
 def autotune(
-    configs: Sequence[Mapping[str, Any]] | None = None,
-    key: Sequence[str] | None = None,
+    configs: Iterable[Mapping[str, Any]] | None = None,
+    key: Iterable[str] | None = None,
     *,
     budget: float = BUDGET,
 ) -> Callable[[Kernel], Kernel]:
@@ -47,33 +47,39 @@ def autotune(
         def double(X, Y, BM: tw.constexpr): ...
     """
 
+    choices, names_of_key = _all(configs, Mapping), _all(key, str)
+
     def decorate(kernel: Any) -> Kernel:
         if not isinstance(kernel, Kernel):
             raise CompileError(
                 f"@tw.autotune decorates a kernel, not {kernel!r}",
                 hint="put it directly above @tw.kernel",
             )
-        if not _are(configs or (), Mapping) or not _are(key or (), str):
+        if choices is None or names_of_key is None:
             raise CompileError(
                 f"@tw.autotune: configs={configs!r}, key={key!r}",
                 rule="configs is a list of dicts of constexprs, key one of parameters' names",
             )
-        given = tuple(dict(config) for config in configs or ())
+        given = tuple(dict(config) for config in choices)
         names = _names(kernel, given)
         known = [p.name for p in kernel.parameters]
-        for name in key or ():
+        for name in names_of_key:
             if name not in known:
                 raise _unknown(kernel, "key", name, known)
         if not isinstance(budget, (int, float)) or not budget > 0:
             raise CompileError(f"the budget of a search is {budget!r} seconds, which is none")
-        found = None if key is None else tuple(key)
+        found = None if key is None else names_of_key
         return kernel.searched(Autotune(names, given, found, float(budget)))
 
     return decorate
 
 
-def _are(given: Any, kind: type) -> bool:
-    return isinstance(given, (tuple, list)) and all(isinstance(one, kind) for one in given)  # pyright: ignore[reportUnknownVariableType]
+def _all(given: Any, kind: type) -> tuple[Any, ...] | None:
+    """What is given, once and for all, also by a generator; None where it is no list of such."""
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable | None):
+        return None
+    found = tuple(given or ())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return found if all(isinstance(one, kind) for one in found) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def _names(kernel: Kernel, configs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

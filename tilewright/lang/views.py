@@ -30,7 +30,8 @@ def view(base: Array, offsets: Sequence[Offset], shape: Sequence[Offset | None])
     padding and is not written, also where the array goes on there. A view is clipped to its array; one
     that begins before the array is empty. It has ``shape``, ``strides``, ``dtype`` and may be viewed again.
 
-    A sequence in a packed batch, the rows of one expert, a part of a cache: each is a view.
+    A sequence in a packed batch, the rows of one expert, a part of a cache: each is a view. Shared local memory has
+    none: tiles take offsets into the whole of it.
 
     >>> @tw.kernel
     ... def last_of_each(X, ENDS, Y):
