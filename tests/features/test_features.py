@@ -21,7 +21,7 @@ from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.targets.base import CompileOptions
 from tilewright.tools.check import check_stages, stages_of_target
 from tilewright.tools.check_inputs import Inputs
-from tilewright.tools.rounding import rounding_of
+from tilewright.tools.rounding import roundings_of
 
 PROGRAMS: dict[str, Program] = {
     **memory.PROGRAMS,
@@ -77,7 +77,7 @@ def _agree(name: str, target: str) -> None:
     program = PROGRAMS[name]
     inputs = Inputs(program.grid, tuple(program.values(fresh_rng())))
     stages = stages_of_target(_module(name), CompileOptions(target=target))
-    difference = check_stages(stages, inputs, rounding=rounding_of(_module(name), 5))
+    difference = check_stages(stages, inputs, roundings=roundings_of(_module(name), 5))
     assert difference is None, str(difference)
 
 

@@ -13,11 +13,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from xdsl.ir import Operation
 
-from tests.draws import fresh_rng
-from tilewright import dtypes, reference
+from tilewright import reference
 from tilewright.diagnostics import CheckError
 from tilewright.dialects.mach import InstrOp
-from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets import base
 from tilewright.targets.base import CompileOptions, Target
@@ -26,7 +24,6 @@ from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main
-from tilewright.tools.rounding import Rounding, rounding_of
 
 SCALE = """
 builtin.module { gpu.module @m {
@@ -263,8 +260,10 @@ def test_differences_of_floats(dtype: Any):
     rng = np.random.default_rng(5)
     right = rng.standard_normal((50, 40)).astype(dtype)
     assert difference(right, right.copy()) is None
-    one_ulp = right * np.array(1 + float(ml_dtypes.finfo(dtype).eps), dtype)
-    assert difference(right, one_ulp) is None
+    assert difference(right[:0], right[:0]) is None
+    other_side = right.copy()
+    other_side[::3] = np.nextafter(right[::3], dtype(0))
+    assert difference(right, other_side) is None
     outlier = right.copy()
     outlier[7, 3] = 30
     assert "at [7, 3]" in str(difference(right, outlier))
@@ -274,49 +273,6 @@ def test_differences_of_floats(dtype: Any):
     assert "at [1, 2]" in str(difference(right, holes))
     assert difference(holes, holes.copy()) is None
     assert "at [1, 2]" in str(difference(holes, right))
-
-
-def test_a_sum_that_cancels_is_judged_by_its_terms():
-    """In another order it is as far off as its terms allow, whatever is left; without one of them it is wrong."""
-    terms = np.array([3.5, -2.75, 1.0625, -1.8125, 0.0234375, 0.3, -0.3, 0.011])
-
-    def added(order: list[int]) -> Stage:
-        def run(_: Any, args: Any) -> None:
-            args[1][0] = 0
-            for n in order:
-                args[1][0] += args[0][n]
-
-        return Stage(str(order), run)
-
-    inputs = Inputs(
-        (1, 1, 1), (terms.astype(ml_dtypes.bfloat16), np.full(1, np.nan, ml_dtypes.bfloat16))
-    )
-    first, back = added([*range(8)]), added([*range(7, -1, -1)])
-    results = [inputs.copies() for _ in range(2)]
-    for stage, args in zip((first, back), results, strict=True):
-        stage.run((1, 1, 1), args)
-    assert difference(results[0][1], results[1][1]) is not None
-    assert check_stages([first, back], inputs) is None
-    assert check_stages([first, added([*range(7, 2, -1), 1, 0])], inputs) is not None
-
-
-def test_what_a_program_rounds_is_judged_by_its_terms():
-    """Steps of f32 would move few of the operands, by 2^15 steps: any result would be right."""
-    rng = fresh_rng()
-    k = 1 << 14
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((4, k), (k, 4)))
-    a[:, 0] = b[0] = 0.25
-    rounding = Rounding(2.0**-24 * np.sqrt(k))
-
-    def product(left_out: int) -> Stage:
-        def run(_: Any, args: Any) -> None:
-            x, y = (args[n].astype(ml_dtypes.bfloat16).astype(np.float32) for n in range(2))
-            args[2][...] = x[:, left_out:] @ y[left_out:]
-
-        return Stage(str(left_out), run)
-
-    inputs = Inputs((1, 1, 1), (a, b, np.full((4, 4), np.nan, np.float32)))
-    assert check_stages([product(0), product(1)], inputs, rounding=rounding) is not None
 
 
 def test_inputs_that_say_where_are_changed_as_far_as_their_places_exist():
@@ -332,79 +288,6 @@ def test_inputs_that_say_where_are_changed_as_far_as_their_places_exist():
 
     inputs = Inputs((1, 1, 1), (x, np.full(1, np.nan, np.float32)))
     assert "argument 1" in str(check_stages([moved(0), moved(0.5)], inputs))
-
-
-SUM = """
-gpu.module @m {{ gpu.func @k(%a: memref<8x64xf16>, %b: memref<64x16xf16>, %o: memref<8x16xf32>) kernel {{
-  %s = xetile.init_tile %a[0, 0] : memref<8x64xf16> -> !xetile.tile<8x64xf16>
-  %t = xetile.init_tile %b[0, 0] : memref<64x16xf16> -> !xetile.tile<64x16xf16>
-  %x = xetile.load_tile %s : !xetile.tile<8x64xf16> -> vector<8x64xf16>
-  %y = xetile.load_tile %t : !xetile.tile<64x16xf16> -> vector<64x16xf16>
-  {product}
-  %u = xetile.init_tile %o[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>
-  xetile.store_tile %w, %u : vector<8x16xf32>, !xetile.tile<8x16xf32>
-  gpu.return
-}} }}
-"""
-IN_F16 = """%z = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf16>
-  %w = arith.extf %z : vector<8x16xf16> to vector<8x16xf32>"""
-IN_F32 = "%w = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf32>"
-
-
-def test_what_is_summed_in_f16_is_compared_so(tmp_path: Path, capsys):
-    """Whatever type it is stored in: a sum in another order is no fault of a pass."""
-    path = tmp_path / "sum.mlir"
-    path.write_text(SUM.format(product=IN_F16))
-    assert main(["check", str(path), "--target", "xe-pvc"]) == 0
-    assert "stages agree" in capsys.readouterr().out
-
-
-def test_a_type_that_nothing_is_summed_in_allows_nothing():
-    rounding = [
-        rounding_of(parse_module(SUM.format(product=p)), iterations=8) for p in (IN_F16, IN_F32)
-    ]
-    right = np.random.default_rng(5).standard_normal((8, 16)).astype(np.float32)
-    near = right * np.float32(1 + 2**-10)
-    assert difference(right, near, rounding=rounding[0]) is None
-    assert difference(right, near, rounding=rounding[1]) is not None
-    assert difference(right, right * np.float32(1.25), rounding=rounding[0]) is not None
-
-
-TWICE = """%z = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf32>
-  %r = arith.truncf %z : vector<8x16xf32> to vector<8x16xf16>
-  %q = vector.extract_strided_slice %y {{offsets = [0, 0], sizes = [16, 16], strides = [1, 1]}}
-    : vector<64x16xf16> to vector<16x16xf16>
-  %w = xetile.tile_mma %{of}, %q : vector<8x16xf16>, vector<16x16xf16> -> vector<8x16xf32>"""
-MADE_TWICE = TWICE.format(of="r")
-EXACT_FIRST = TWICE.format(of="p").replace(
-    "%w =",
-    """%e = vector.extract_strided_slice %x {offsets = [0, 0], sizes = [8, 16], strides = [1, 1]}
-    : vector<8x64xf16> to vector<8x16xf16>
-  %f = arith.extf %e : vector<8x16xf16> to vector<8x16xf32>
-  %p = arith.truncf %f : vector<8x16xf32> to vector<8x16xf16>
-  %w =""",
-)
-
-
-def test_a_step_of_what_is_multiplied_again_is_no_fault(tmp_path: Path, capsys):
-    """Two orders of the first sum lie on two sides of a step of f16; what is rounded alike is not apart."""
-    unit = [
-        rounding_of(parse_module(SUM.format(product=p)), 8).unit(dtypes.f32)
-        for p in (MADE_TWICE, EXACT_FIRST, IN_F32)
-    ]
-    assert unit[0] == 2**-10 and unit[1] == unit[2] < 2**-18
-    path = tmp_path / "twice.py"
-    path.write_text("""import tilewright as tw
-@tw.kernel
-def twice(A, B, C, D):
-    a, b, c = (tw.load_tile(tw.init_tile(x, [0, 0], (64, 64))) for x in (A, B, C))
-    p = tw.tile_mma(a, b).to(tw.f16)
-    tw.store_tile(tw.tile_mma(p, c), tw.init_tile(D, [0, 0], (64, 64)))
-""")
-    args = ["--args", *["f16[64,64]"] * 3, "f32[64,64]", "--seed", "6"]
-    assert main(["check", f"{path}:twice", "--target", "xe-pvc", *args]) == 0, (
-        capsys.readouterr().err
-    )
 
 
 def test_integers_are_compared_exactly():

@@ -71,8 +71,9 @@ def widen(value: Array) -> Array:
 
 
 def round_to(value: Array, type: Attribute) -> Array:
-    """Rounds a computed value to an element type, to nearest even."""
-    rounded = value.astype(numpy_type(type), copy=False)
+    """Rounds a computed value to an element type, to nearest even; what is too large is infinite."""
+    with np.errstate(over="ignore"):
+        rounded = value.astype(numpy_type(type), copy=False)
     return round_tf32(rounded) if isinstance(element_type(type), FloatTF32Type) else rounded
 
 

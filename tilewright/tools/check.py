@@ -46,7 +46,7 @@ from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, add_options, count
 from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
-from tilewright.tools.rounding import Rounding, rounding_of, step_of
+from tilewright.tools.rounding import Rounding, roundings_of, step_of
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
@@ -64,16 +64,11 @@ examples:
   tilewright check FILE.py:KERNEL --args 'f32[70,65]' 'f32[70,65]' --grid 2,2 --seed 7
 """
 
-ULPS = 4
-"""A float result may differ by this many units in the last place of its type, in the norm."""
-OUTLIER = 64
-"""And no element by more than this many times that, relative to the element or to the mean."""
+TOGETHER = 0.5
+"""Many elements together may be off by so much of what each of them may be, in the norm."""
 NUDGES, STEP = 4, 2.0**-7
 """How often inputs are changed by a step, to see what results are made up of, and the least step: of values that a
 program rounds, a smaller one would move few, and those by far more than itself."""
-EXACT = Rounding()
-"""Nothing is known of the sums of a program."""
-
 Runner = Callable[[tuple[int, int, int], Sequence[Any]], Any]
 
 
@@ -110,12 +105,12 @@ def check_stages(
     stages: Sequence[Stage],
     inputs: Inputs,
     done: Callable[[Stage], None] | None = None,
-    rounding: Rounding = EXACT,
+    roundings: Sequence[Rounding] = (),
 ) -> Difference | None:
     """Runs every stage on the same inputs; the first that gives other results, None if all agree.
 
-    The first stage is taken as right. `done` is called with every stage that agreed. `rounding`: what the program's own
-    sums do to its results.
+    The first stage is taken as right. `done` is called with every stage that agreed. `roundings`: how far right runs
+    are apart at each argument; where none is given, floats may be computed in their own type.
     """
     expected: list[Any] | None = None
     terms: list[Any] | None = None
@@ -135,12 +130,13 @@ def check_stages(
         for position, (start, right, given) in enumerate(
             zip(inputs.args, expected, args, strict=True)
         ):
-            if isinstance(right, np.ndarray) and (
-                message := changed(start, right, given, rounding)
-            ):
+            if not isinstance(right, np.ndarray):
+                continue
+            rounding = roundings[position] if roundings else None
+            if message := changed(start, right, given, rounding):
                 if terms is None:
                     terms = _terms(stages[0], inputs, expected)
-                if changed(start, right, given, rounding, terms[position]):
+                if message := changed(start, right, given, rounding, terms[position]):
                     return Difference(stage.name, before, position, message)
         before = stage.name
         if done is not None:
@@ -168,16 +164,16 @@ def _terms(stage: Stage, inputs: Inputs, expected: Sequence[Any]) -> list[Any]:
             continue
         for total, right, other in zip(found, expected, args, strict=True):
             if isinstance(right, np.ndarray) and dtypes.from_numpy(right.dtype).is_float:
-                moved = np.abs(other.astype(np.float64) - right.astype(np.float64)) / step
-                np.maximum(total, moved, out=total, where=np.isfinite(moved))
-    return found
+                moved = (other.astype(np.float64) - right.astype(np.float64)) / step
+                np.add(total, moved**2 / NUDGES, out=total, where=np.isfinite(moved))
+    return [np.sqrt(total) for total in found]
 
 
 def changed(
     before: np.ndarray[Any, Any],
     expected: np.ndarray[Any, Any],
     given: np.ndarray[Any, Any],
-    rounding: Rounding = EXACT,
+    rounding: Rounding | None = None,
     terms: np.ndarray[Any, Any] | None = None,
 ) -> str | None:
     """How a result differs, measured where either run wrote: what nobody touched says nothing.
@@ -208,7 +204,7 @@ def difference(
     expected: np.ndarray[Any, Any],
     given: np.ndarray[Any, Any],
     start: Sequence[int] = (),
-    rounding: Rounding = EXACT,
+    rounding: Rounding | None = None,
     terms: np.ndarray[Any, Any] | None = None,
 ) -> str | None:
     """How a result differs from the expected one; None when it is the same up to rounding.
@@ -216,9 +212,13 @@ def difference(
     The arrays are a part that starts at `start` of the whole ones. `terms`: see `changed`.
     """
     dtype = dtypes.from_numpy(expected.dtype)
+    rounding = rounding or Rounding(step_of(dtype) if dtype.is_float else 0.0)
     if not dtype.is_float:
-        wrong = np.argwhere(expected != given)
-        return _first(wrong, expected, given, start) if wrong.size else None
+        wrong = expected != given
+        if np.count_nonzero(wrong) <= rounding.flips(wrong.size):
+            off = np.abs(expected.astype(np.float64) - given.astype(np.float64))
+            wrong &= (off > 1) & (rounding.step is not None)
+        return _first(np.argwhere(wrong), expected, given, start) if wrong.any() else None
     right, value = expected.astype(np.float64), given.astype(np.float64)
     special = ~np.isfinite(right)
     same = np.where(special, (right == value) | (np.isnan(right) & np.isnan(value)), True)
@@ -226,15 +226,16 @@ def difference(
     if not same.all():
         return _first(np.argwhere(~same), expected, given, start)
     right, value = np.where(special, 0, right), np.where(special, 0, value)
-    error, mean = np.abs(right - value), np.linalg.norm(right) / max(np.sqrt(right.size), 1)
-    size = np.abs(right) if terms is None else np.hypot(right, np.where(special, 0, terms))
-    unit, norm = rounding.unit(dtype), np.linalg.norm(size)
-    outliers = np.argwhere(error > OUTLIER * unit * (size + mean))
-    if outliers.size:
-        return _first(outliers, expected, given, start)
-    relative = float(np.linalg.norm(error) / norm) if norm else float(np.linalg.norm(error))
-    if relative > ULPS * unit:
-        return f"has relative error {relative:.3g}, more than the {ULPS * unit:.3g} of rounding"
+    error = np.abs(right - value)
+    bound = rounding.bound(dtype, right, None if terms is None else np.where(special, 0, terms))
+    outliers = error > bound
+    if np.count_nonzero(outliers) > rounding.flips(error.size):
+        return _first(np.argwhere(outliers), expected, given, start)
+    error[outliers] = 0
+    off, most, norm = (float(np.linalg.norm(x)) for x in (error, bound, right))
+    most *= max(TOGETHER, max(right.size, 1) ** -0.25)
+    if off > most:
+        return f"has relative error {off / (norm or 1):.3g}, more than the {most / (norm or 1):.3g} of rounding"
     return None
 
 
@@ -434,7 +435,7 @@ def _check(
         stages,
         inputs,
         lambda stage: out().print(f"  right: {stage.name}"),
-        rounding_of(module, ITERATIONS),
+        roundings_of(module, ITERATIONS),
     )
     if found is not None:
         raise CheckError(str(found), hint=f"--seed {seed} gives the same inputs again")
