@@ -38,6 +38,7 @@ CASES = {
     "%0 = arith.remui %nine, %zero : index": "division by zero",
     "%0 = arith.divsi %some, %some : vector<2x2xi32>": "division by zero",
     "%0 = index.floordivs %nine, %zero": "division by zero",
+    "%0 = arith.cmpi slt, %nine, %zero : index\n  cf.assert %0, \"{nine} is less\"": "failed.*{nine} is less",
     "scf.for %i = %zero to %nine step %zero {\n  }": "needs a step above zero",
     "scf.for %i = %zero to %nine step %minus {\n  }": "needs a step above zero",
     "scf.parallel (%i) = (%zero) to (%nine) step (%minus) {\n  scf.reduce\n  }": "a step above zero",

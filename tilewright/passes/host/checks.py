@@ -4,9 +4,10 @@
                                              scf.if %zero { mach.call @tw_undefined(%site, ..) }
                                              %q = arith.divsi %a, %b : i32
 
-Checked are divisors, steps of loops, extents of allocations, parts that subviews take, shapes of copies and casts: few
-ops of a program, none of its loads and stores (an address outside of every allocation ends the worker). Compiled code
-goes through LLVM's passes, for which all these cannot happen: they would print anything, loop for ever, or go on.
+Checked are assertions, divisors, steps of loops, extents of allocations, parts that subviews take, shapes of copies and
+casts: few ops of a program, none of its loads and stores (an address outside of every allocation ends the worker).
+Compiled code goes through LLVM's passes, for which all but assertions cannot fail: they would print anything, loop for
+ever, or go on.
 
 Requires: host functions; run after the passes that look for loops.  Guarantees: the same results, or a call of
 `tw_undefined` with the number of an entry of the returned list, which does not return.  What is known to be right from
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith, memref, scf, vector
+from xdsl.dialects import arith, cf, memref, scf, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     FixedBitwidthType,
@@ -32,6 +33,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import CheckError, TilewrightError, error_at
 from tilewright.dialects import mach
@@ -244,6 +246,14 @@ def _same_extents(at: _Inserter, a: SSAValue, b: SSAValue, message: str) -> None
         at.end_where(differ, message.replace("{axis}", str(axis)))
 
 
+def _assertion(at: _Inserter) -> None:
+    assert isinstance(at.op, cf.AssertOp)
+    message = at.op.msg.data.replace("{", "{{").replace("}", "}}")
+    fails = at.compare("eq", at.op.arg, 0)
+    at.end_where(fails, f"assertion failed: {message}")
+    Rewriter.erase_op(at.op)
+
+
 def _parallel_steps(at: _Inserter) -> None:
     assert isinstance(at.op, scf.ParallelOp)
     _step(at, list(at.op.step))
@@ -252,6 +262,7 @@ def _parallel_steps(at: _Inserter) -> None:
 _RULES: dict[str, Callable[[_Inserter], None]] = {
     **{f"{d}.{n}": lambda at: _division(at, True) for d in ("arith", "index") for n in _SIGNED},
     **{f"{d}.{n}": lambda at: _division(at, False) for d in ("arith", "index") for n in _UNSIGNED},
+    "cf.assert": _assertion,
     "scf.for": lambda at: _step(at, [at.op.operands[2]]),
     "scf.parallel": _parallel_steps,
     "memref.alloc": _allocation,
