@@ -85,6 +85,9 @@ def test_a_machine_is_calibrated(tilewright, monkeypatch):
         done = tilewright("tune", "--calibrate", "--budget", "5")
         assert done.code == 0 and "memory_bytes" in done.out, done.err
         found = get_target("cpu").rates(options)
+        monkeypatch.setattr(calibrate, "measured", lambda *_: {})
+        done = tilewright("tune", "--calibrate", "--budget", "0.000001")
+        assert done.code == 0 and "longer than the 1e-06 s of --budget" in done.err
     assert found.origin == "measured here" != table.origin and found.cores == table.cores
     sizes = [found.flops(size) for size in (1, 2, 4)]
     rates = [found.memory_bytes, found.shared_bytes, found.elementwise_bytes, found.op_seconds]

@@ -111,9 +111,15 @@ def calibrate(name: str, budget: float | None) -> int:
         found = measured(options, budget or BUDGET, progress)
     machine = target.identity(options)
     kept = calibration.keep(machine, found)
-    out().print(f"{machine}, in {time.perf_counter() - start:.0f} s:")
+    took = time.perf_counter() - start
+    out().print(f"{machine}, in {took:.0f} s:")
     for rate, value in sorted(found.items()):
         out().print(f"  {rate:24s} {value:.4g}")
+    if budget and took > budget:
+        err().print(
+            f"remark: longer than the {budget:g} s of --budget, which are shared by the measurements: arrays that no"
+            " cache holds are filled, kernels compiled, and each runs a few rounds, beside"
+        )
     if not kept:
         err().print("remark: not kept: the cache is off")
     return DONE
