@@ -120,6 +120,17 @@ def test_assertions_at_run_time():
 
 
 @tw.kernel
+def in_short(X, n):
+    assert n > 3
+    tw.store_tile(0, tw.init_tile(X, [0, 0], (1, 1)))
+
+
+def test_an_assertion_without_a_message_says_what_was_wrong():
+    with pytest.raises(tw.TilewrightError, match=r"assertion failed in workgroup .*: n > 3\n"):
+        run(in_short, 1, np.ones((2, 4), np.float32), 3)
+
+
+@tw.kernel
 def checked_early(X, N: tw.constexpr, USE: tw.constexpr = False):
     if USE:
         tw.static_assert(N % 2 == 0, f"N is {N}, which is odd")

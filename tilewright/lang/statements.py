@@ -139,13 +139,13 @@ def _augmented_element(frame: Frame, node: ast.AugAssign, target: ast.Subscript)
 @statement(ast.Assert)
 def _assert(frame: Frame, node: ast.Assert, after: After) -> None:
     condition = frame.evaluate(node.test)
-    message = "assertion failed" if node.msg is None else frame.evaluate(node.msg)
+    message = ast.unparse(node.test) if node.msg is None else frame.evaluate(node.msg)
     with frame.blame(node.test):
         if isinstance(condition, (Value, Tile, Array)):
             device_assert(condition, message)  # pyright: ignore[reportArgumentType]
         elif not condition:
             raise CompileError(
-                f"assertion failed: {message}" if node.msg is not None else "assertion failed",
+                f"assertion failed: {message}",
                 hint="its condition is known at compile time, and false",
             )
 
