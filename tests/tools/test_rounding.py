@@ -228,3 +228,13 @@ def test_numbers_rounded_to_the_other_whole_one_are_few(dtype: str, tmp_path: Pa
     assert check_stages([first, moved(1, 1)], inputs, roundings=roundings) is None
     for count, by in ((1, 2), (40, 1)):
         assert check_stages([first, moved(count, by)], inputs, roundings=roundings) is not None
+
+
+def test_zeros_that_a_rotation_makes_are_what_f32_leaves_of_them():
+    """They follow no input, and what lies around them is as small."""
+    rng = fresh_rng()
+    right = np.triu(rng.standard_normal((40, 24)))
+    found = [(right + rng.standard_normal((40, 24)) * 1e-7).astype(np.float32) for _ in range(2)]
+    assert difference(found[0], found[1]) is None
+    found[1][30, 5] = 1e-3
+    assert "at [30, 5]" in str(difference(found[0], found[1]))

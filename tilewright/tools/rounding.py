@@ -86,11 +86,13 @@ class Rounding:
         """How far each element may be off. `terms`: how large what it is made up of is, where that is known.
 
         No element is taken to be made up of less than those around it: a function that levels off follows no input.
+        What f32 loses on the way is held against all of them: where zeros come of a rotation, that is all there is.
         """
         size = np.abs(right) if terms is None else np.maximum(np.abs(right), terms)
         size = np.maximum(size, _around(size))
         least = FLOAT32 * step_of(dtype if dtype.mantissa_bits > 23 else dtypes.f32)
-        found = MARGIN * max(self.terms, least) * size
+        mean = float(np.linalg.norm(right)) / max(right.size, 1) ** 0.5
+        found = MARGIN * np.maximum(self.terms * size, least * np.maximum(size, mean))
         coarsest = (self | Rounding(step=dtype)).step if dtype.mantissa_bits < 23 else self.step
         return found if coarsest is None else found + _spacing(coarsest, right)
 
