@@ -61,6 +61,18 @@ MMA_F64 = (mma_sync(("f64", "f64", "f64"), 4, 1, (16,)),)
 """That of sm_90, of which the one above does a half per clock. Its deeper ones, of k 8 and 16, take more registers for
 operands and are slower in kernels (4096^3 by 128 x 128 x 32 on an H200: 2.66 ms; 2.82 and 2.74)."""
 
+SPECIAL_FUNCTIONS = frozenset(
+    (
+        *("math.exp", "math.exp2", "math.expm1", "math.log", "math.log2", "math.log1p"),
+        *("math.rsqrt", "math.sin", "math.cos", "math.tanh", "math.erf"),
+    )
+)
+"""What the special function unit computes of single floats, at least in part (CUDA programming guide, arithmetic
+instructions)."""
+
+SPECIAL_LANES = 16
+"""Results of that unit per clock of a multiprocessor (the same table)."""
+
 COMMON_LIMITS = {
     "threads": Limit("workgroup", "CUDA programming guide", least=1, most=1024, unit="threads"),
     "registers": Limit("lane", "CUDA programming guide", most=255, unit="registers of 32 bits"),

@@ -110,12 +110,12 @@ KERNEL_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "cache_bytes": 4 * REGISTER_FILE,
     }
 )
-BY_WARPGROUPS: Final[Mapping[int, float]] = MappingProxyType({1: 1.178, 2: 1.0, 3: 0.895})
+BY_WARPGROUPS: Final[Mapping[int, float]] = MappingProxyType({1: 1.2, 2: 1.0, 3: 0.95})
 """`Rates` of kernels whose products warpgroups do, with arithmetic between them, and how many times as long the same
-takes with so many warpgroups: fitted to 437 launches of 23 shapes of attention, less what uneven shares of the longest
-programs took of them since; the tiling chosen by them runs at 0.994 of the best one's speed, at worst 0.965, and of
-shapes that a fit did not see at 0.993 and 0.965 (H200, 2026-11-30). Loads come from L2, for the programs of a head
-share them. Values lie in registers, be there one warpgroup or three."""
+takes with so many warpgroups: the rates fitted to 437 launches of 23 shapes of attention, the ratios to 83 of 8 since
+two warpgroups interleave products and functions; the tiling chosen by them runs at 0.993 of the best one's speed, at
+worst 0.967 (H200, 2026-11-30). Loads come from L2, for the programs of a head share them. Values lie in registers, be
+there one warpgroup or three."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

@@ -348,3 +348,62 @@ def test_a_mask_on_an_operand(end: int) -> None:
     )
     compute = ir["stage"].split('stage.role "compute"')[1]
     assert compute.count("stage.mma.issue") == 2 and compute.count("arith.select") >= 1
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+def test_two_warpgroups_multiply_beside_functions(depth: int) -> None:
+    """Where the second product takes at most half as long as the exponentials it is spread among them, and the
+    warpgroups take turns at these; where it takes longer it is issued first, and waited for before them."""
+    text = text_of(
+        attention_kernel, tuple(attention_case(1, 256, depth, False)[0]), D=depth, BM=128, BN=128
+    )
+    _, (lowered, ir, _) = check_passes(
+        text,
+        (2, 1, 1),
+        lambda: attention_case(1, 256, depth, False),
+        after=("mma-pipelining", "ping-pong", "warp-specialization"),
+    )
+    compute = ir["stage"].split('stage.role "compute"')[1]
+    body = compute[compute.index("stage.ping_pong.acquire") :]
+    marks = ("acquire", "mma.issue", "mma.wait", "math.exp2", "sched_barrier", "release")
+    places = {mark: body.index(mark) for mark in marks}
+    order = sorted(places, key=lambda mark: places[mark])
+    code, _ = machine_code(text)
+    assert "C75" not in code.log and code.spill_store_bytes <= 64
+    # The eight products of a step along k and what is computed beside each.
+    threads = str(lowered.module)
+    spread = threads.count('"nvptx.sched.barrier"') - ir["stage"].count("stage.sched_barrier")
+    if depth == 64:
+        assert order == [
+            "acquire",
+            "mma.issue",
+            "math.exp2",
+            "release",
+            "sched_barrier",
+            "mma.wait",
+        ]
+        assert spread >= 9 and "math.exp2 %" in threads and ": vector<8xf32>" in threads
+    else:
+        assert order == [
+            "acquire",
+            "mma.issue",
+            "release",
+            "mma.wait",
+            "sched_barrier",
+            "math.exp2",
+        ]
+        assert spread == 0
+
+
+def test_products_stay_together_where_that_is_asked_for() -> None:
+    args = tuple(attention_case(1, 256, 64, False)[0])
+    text = text_of(attention_kernel, args, D=64, BM=128, BN=128)
+    _, (lowered, ir, _) = check_passes(
+        text,
+        (2, 1, 1),
+        lambda: attention_case(1, 256, 64, False),
+        disable=frozenset({"interleave-products"}),
+        after=("warp-specialization",),
+    )
+    barriers = ir["stage"].count("stage.sched_barrier")
+    assert barriers and str(lowered.module).count('"nvptx.sched.barrier"') == barriers

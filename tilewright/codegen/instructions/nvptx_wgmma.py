@@ -226,6 +226,10 @@ def _make_wait(name: str, parts: list[list[str]]) -> Instruction:
 
 make_by(_make)
 
+# PTX has no instruction for it. pmevent, which counts an event of the performance monitor, costs a slot of issue, and
+# ptxas moves nothing across it.
+timed("sched.barrier", (), "What stands before stays before.", "pmevent 1;", SM90A)
+
 for _name, _doc, *_extra in (
     ("fence", "Registers and shared memory written before are seen by the wgmma that follow."),
     ("commit", "The wgmma since the last commit become one group that `wait` counts."),

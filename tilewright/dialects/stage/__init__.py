@@ -44,7 +44,13 @@ from tilewright.dialects.stage.programs import (
     WorkerOp,
     cluster_size,
 )
-from tilewright.dialects.stage.roles import PingPongAcquireOp, PingPongReleaseOp, RoleOp, RolesOp
+from tilewright.dialects.stage.roles import (
+    PingPongAcquireOp,
+    PingPongReleaseOp,
+    RoleOp,
+    RolesOp,
+    SchedBarrierOp,
+)
 from tilewright.dialects.stage.types import MultiBufferType, PartAttr, PipelineStateType
 
 STAGE = dialect("stage", globals())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import BoolAttr, VectorType
-from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -65,6 +65,13 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
 def is_paired(type: Attribute) -> bool:
     """Are the rows of a product paired?"""
     return isinstance(type, PendingType) and bool(type.paired.value.data)
+
+
+def computes(op: Operation) -> bool:
+    """Is it arithmetic on tiles?"""
+    return not op.name.startswith("stage.") and any(
+        isinstance(r.type, VectorType) for r in op.results
+    )
 
 
 def vector_of(type: Attribute) -> VectorType:

@@ -89,3 +89,15 @@ class PingPongReleaseOp(Op):
     name = "stage.ping_pong.release"
     traits = traits_def(Acts(ORDER))
     assembly_format = "attr-dict"
+
+
+@op_definition
+class SchedBarrierOp(Op):
+    """`stage.sched_barrier`: what the program computes before it is not computed behind it, nor the other way round.
+
+    For arithmetic beside products in flight, which the assembler would move across a wait for them.
+    """
+
+    name = "stage.sched_barrier"
+    traits = traits_def(Acts(ORDER))
+    assembly_format = "attr-dict"

@@ -375,6 +375,6 @@ def programs(site: Site, op: stage.ProgramsOp) -> Index:
     return scalar(site.machine.context.grid[op.axis])
 
 
-@meaning("stage.ping_pong.acquire", "stage.ping_pong.release")
+@meaning("stage.ping_pong.acquire", "stage.ping_pong.release", "stage.sched_barrier")
 def turn(site: Site, op: Operation) -> None:
-    """Turns order the warpgroups of one workgroup, whose values are one value here."""
+    """Turns order the warpgroups of one workgroup, whose values are one value here; ops are done in their order."""

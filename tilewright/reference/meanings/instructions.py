@@ -123,7 +123,7 @@ def _rows_of_matrices(site: Site, op: InstrOp, type: Attribute, pointer: Index) 
 
 @meaning(
     *(f"nvptx.{name}" for name in ("prefetch", "setmaxnreg", "griddepcontrol", "nanosleep")),
-    *("nvptx.tma.prefetch", "nvptx.tma.prefetch_map"),
+    *("nvptx.sched.barrier", "nvptx.tma.prefetch", "nvptx.tma.prefetch_map"),
 )
 def hint(site: Site, op: Operation, *operands: Any) -> None:
     """Changes how fast something is, and nothing else."""

@@ -143,6 +143,11 @@ def ping_pong_release(d: Distributor, op: Operation) -> None:
     st.instr(d, "bar.arrive", *_ping_pong(d, 1))
 
 
+@rule("stage.sched_barrier")
+def sched_barrier(d: Distributor, op: Operation) -> None:
+    st.instr(d, "sched.barrier")
+
+
 def begin_ping_pong(d: Distributor, body: Block) -> None:
     """The last warpgroup releases the first."""
     if any(isinstance(op, stage.PingPongAcquireOp) for op in body.walk()):

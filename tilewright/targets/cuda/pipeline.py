@@ -25,6 +25,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.interleave_products import interleave_products
 from tilewright.targets.cuda.loop_unrolling import short_loops, unroll_loops
 from tilewright.targets.cuda.loop_work import work_of
 from tilewright.targets.cuda.lower import lower_kernel
@@ -235,7 +236,7 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     Pass("async-mma", issue_async_mma, W, "kernel machine remarks"),
     Pass("k-slicing", slice_products_along_k, W, "kernel machine", optional=True),
     DEFER_REDUCTIONS,
-    Pass("mma-pipelining", pipeline_products, W, "kernel warpgroups", optional=True),
+    Pass("mma-pipelining", pipeline_products, W, "kernel machine warpgroups", optional=True),
     Pass("ping-pong", schedule_ping_pong, W, "kernel machine warpgroups", optional=True),
     Pass("deferred-wait", defer_waits, W, optional=True),
     Pass("load-ahead", load_ahead, W, optional=True),
@@ -296,6 +297,8 @@ def _lower(unit: CudaUnit) -> None:
             f"a tile of this kernel cannot be distributed to threads: {error}",
             hint="tiles whose extents are powers of two can",
         ) from error
+    if unit.on("interleave-products"):
+        interleave_products(lowered.module)
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
     annotate(lowered)
     if unit.split.ahead or lowered.persistent == 1:
@@ -311,6 +314,7 @@ TO_MACH = Pass[CudaUnit](
     given="unit",
     choices={
         "mma": "uses matrix instructions instead of multiply-adds of single elements",
+        "interleave-products": "issues products one by one among the arithmetic behind them",
     },
     machine=True,
     whole=True,

@@ -84,7 +84,7 @@ REPEATED = (arith.ConstantOp, vector.BroadcastOp, xetile.BroadcastOp)
 """What takes fewer registers than its elements."""
 MOST_HELD = 3 * REGISTER_FILE
 """Bytes of one value, three quarters of all registers'."""
-ALIKE = 0.04
+ALIKE = 0.03
 """What part of the time is not known of such a kernel: with 0.02 to 0.05 tilings are chosen whose times are the nearest
 to the best ones' (23 shapes of two products with a loop's maximum between them, H200, 2026-11-30)."""
 LINES = (LINE, 2 * LINE, 4 * LINE)

@@ -29,14 +29,18 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.stage.products import computes, vector_of
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand
 from tilewright.passes.loops import depends
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.cross_loop_pipelining import chained
 from tilewright.targets.cuda.passes.warp_specialization import compute_registers
+from tilewright.targets.cuda.passes.wgmma_legality import clocks
 from tilewright.targets.cuda.passes.written_operands import write_ahead
+from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import SPECIAL_FUNCTIONS, SPECIAL_LANES
 
 OTHERS, HANDED_ON = 32, 48
 """Registers of a thread that computes, kept for addresses and arithmetic beside the products of a rotated loop and what
@@ -48,14 +52,17 @@ _DONE = (stage.ProductWaitOp, stage.CopyReleaseOp)
 Waits = dict[stage.ProductIssueOp, stage.ProductWaitOp]
 
 
-def pipeline_products(function: gpu.FuncOp, groups: int) -> int:
+def pipeline_products(function: gpu.FuncOp, machine: Machine, groups: int) -> int:
     """Software-pipelines products: a loop's last product overlaps the next iteration, also across loops. Returns
     how many loops changed; `groups` warpgroups share the products."""
     room = compute_registers(groups)
     loops = [op for op in function.walk() if isinstance(op, scf.ForOp)]
-    plans = [plan for loop in loops if (plan := _plan(loop)) is not None]
+    plans = [plan for loop in loops if (plan := _plan(loop, machine, groups)) is not None]
     found = [plan for plan in plans if _registers(plan, groups) <= room - OTHERS]
     roomy = all(_registers(plan, groups) <= room - HANDED_ON for plan in found)
+    for plan in found:
+        block = plan.loop.body.block
+        block.insert_ops_before([op for op in plan.order if op.parent is None], terminator(block))
     for run in chained(found) if roomy else [[plan] for plan in found]:
         expand(run)
     _wait_late(function)
@@ -93,7 +100,7 @@ def _wait_late(function: gpu.FuncOp) -> None:
 # Which loops ------------------------------------------------------------------------------------
 
 
-def _plan(loop: scf.ForOp) -> PipelineSchedule | None:
+def _plan(loop: scf.ForOp, machine: Machine, groups: int) -> PipelineSchedule | None:
     """L in the second stage; None for a loop that has none."""
     block = loop.body.block
     issues = [op for op in loop.walk() if isinstance(op, stage.ProductIssueOp)]
@@ -107,7 +114,7 @@ def _plan(loop: scf.ForOp) -> PipelineSchedule | None:
         count = len(last)
         last = [op for op in last if _can_be_late(op, last, waits, block)]
     late = _late_ops(last, waits, block)
-    order = _order(block, late)
+    order = _order(block, late, machine, groups)
     if order is None:
         return None
     return PipelineSchedule(loop, dict.fromkeys(late, 1), order)
@@ -174,10 +181,14 @@ def _late_ops(last: Iterable[stage.ProductIssueOp], waits: Waits, block: Block) 
     return [op for op in block.ops if op in found]
 
 
-def _order(block: Block, late: Sequence[Operation]) -> list[Operation] | None:
+def _order(
+    block: Block, late: Sequence[Operation], machine: Machine, groups: int
+) -> list[Operation] | None:
     """A step: A up to its first products, the products of L, A as far as it needs nothing of L, the rest of L and of A.
 
-    None where there is no such order.
+    None where there is no such order. Two warpgroups may keep the special function unit busy: they wait for L before
+    its functions, which the arithmetic that needs L then fills up; or, where L is short, issue it only there, to be
+    spread among them (`interleave_products`), and wait behind them. An op that is new enters the loop with its plan.
     """
     end = terminator(block)
     given = [a for a, v in zip(block.args[1:], end.operands, strict=True) if v.owner in late]
@@ -194,14 +205,42 @@ def _order(block: Block, late: Sequence[Operation]) -> list[Operation] | None:
     need = next((i for i, op in enumerate(others) if op in behind), len(others))
     products = [i for i, op in enumerate(late) if isinstance(op, stage.ProductIssueOp)]
     begin = [op for op in late[: products[-1] + 1] if not isinstance(op, _DONE)]
+    special = _special(others[:need]) if groups == 2 else None
+    first, free, then = others[: special or 0], others[special or 0 : need], others[need:]
+    if special is None:
+        middle = [*begin, *free]
+    elif _is_short(late, free, machine):
+        given = [op for op in free if all(u.operation in late for r in op.results for u in r.uses)]
+        kept = [op for op in free if op not in given]
+        middle, then = [*first, *begin, *kept, stage.SchedBarrierOp()], given + then
+    else:
+        middle, then = [*begin, *first, stage.SchedBarrierOp()], free + then
     return [
         *(op for op in head if op not in behind),
-        *begin,
-        *others[:need],
+        *middle,
         *(op for op in late if op not in begin),
         *moved,
-        *others[need:],
+        *then,
     ]
+
+
+def _is_short(late: Sequence[Operation], free: Sequence[Operation], machine: Machine) -> bool:
+    """Do the products of L take at most half as long as the functions of A?"""
+    products = [clocks(machine, op) for op in late if isinstance(op, stage.ProductIssueOp)]
+    functions = [prod(shape_of(op.results[0])) for op in free if op.name in SPECIAL_FUNCTIONS]
+    return 2 * sum(products) <= sum(functions) / SPECIAL_LANES
+
+
+def _special(ops: Sequence[Operation]) -> int | None:
+    """Where among some ops the special function unit begins to work on whole tiles, or what is computed of the same
+    tile right before it; None where it does not."""
+    for at, op in enumerate(ops):
+        if op.name not in SPECIAL_FUNCTIONS or prod(shape := shape_of(op.results[0])) == max(shape):
+            continue
+        while at and computes(ops[at - 1]) and shape_of(ops[at - 1].results[0]) == shape:
+            at -= 1
+        return at
+    return None
 
 
 def _operands(op: Operation) -> list[SSAValue]:

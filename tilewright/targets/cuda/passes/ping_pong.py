@@ -12,26 +12,28 @@ Requires: products rotated; several warpgroups compute. Guarantees: the same val
 Takes part: a loop that issues all its products before it waits for one, and computes on results of several products,
 or, in less time than all products take, on that of one (scales by blocks). Without turns the products of warpgroups
 that wait for the same copy alternate and end together, and then all compute (f8 with scales by blocks, 4096 cubed by
-192 x 128, on an H200: 138 us, now 127). All warpgroups come to the same loops equally often, so each take has a pass.
+192 x 128, on an H200: 138 us, now 127). And a loop that issues its last product before functions of the special
+function unit, which are computed beside it: the turns are at that unit then, from the product to the last function. All
+warpgroups come to the same loops equally often, so each take has a pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import prod
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 
 from tilewright.dialects import stage
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import ops_behind
-from tilewright.dialects.stage.products import vector_of
-from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
+from tilewright.dialects.stage.products import computes
+from tilewright.targets.cuda.passes.wgmma_legality import clocks
 from tilewright.uarch.base import Machine
-from tilewright.uarch.nvidia import LANES, WARPGROUP
+from tilewright.uarch.nvidia import LANES, SPECIAL_FUNCTIONS, WARPGROUP
 
 
 def schedule_ping_pong(function: gpu.FuncOp, machine: Machine, groups: int) -> int:
@@ -45,10 +47,13 @@ def schedule_ping_pong(function: gpu.FuncOp, machine: Machine, groups: int) -> i
         block = loop.body.block
         issues = [op for op in block.ops if isinstance(op, stage.ProductIssueOp)]
         waits = [op for op in block.ops if isinstance(op, stage.ProductWaitOp)]
-        if not issues or not waits or not issues[-1].is_before_in_block(waits[0]):
+        if not issues or not waits:
+            continue
+        if not issues[-1].is_before_in_block(waits[0]):
+            count += _take_turns_at_functions(block, issues[-1])
             continue
         behind = [*ops_behind(waits[0])]
-        if not any(map(_computes, behind)):
+        if not any(map(computes, behind)):
             continue
         if len(issues) == 1 and not _scales(waits[0], behind, issues[0], machine):
             continue
@@ -58,11 +63,16 @@ def schedule_ping_pong(function: gpu.FuncOp, machine: Machine, groups: int) -> i
     return count
 
 
-def _computes(op: Operation) -> bool:
-    """Arithmetic on whole tiles."""
-    if op.name.startswith("stage."):
+def _take_turns_at_functions(block: Block, issue: stage.ProductIssueOp) -> bool:
+    """Turns at the special function unit, where the functions behind a product are computed while it runs."""
+    behind = takewhile(lambda op: not isinstance(op, stage.ProductWaitOp), ops_behind(issue))
+    functions = [op for op in behind if op.name in SPECIAL_FUNCTIONS]
+    if not functions:
         return False
-    return any(isinstance(r.type, VectorType) for r in op.results)
+    last = max(functions, key=lambda op: prod(shape_of(op.results[0])))
+    block.insert_op_before(stage.PingPongAcquireOp(), issue)
+    block.insert_ops_after([stage.PingPongReleaseOp(), stage.SchedBarrierOp()], last)
+    return True
 
 
 def _scales(
@@ -74,10 +84,5 @@ def _scales(
     """Is the result of a product used at once, and computed with in less time than the product takes?"""
     if all(use.operation is behind[-1] for value in wait.values for use in value.uses):
         return False
-    a, b, c = product.a.type, product.b.type, vector_of(product.result.type)
-    found = instruction_for(machine, a, b, c)
-    if found is None or found.flops_per_cycle is None:
-        return False
     elements = sum(prod(shape_of(op.results[0])) for op in behind if is_elementwise_on_vectors(op))
-    clocks = 2 * prod(product.sizes) / found.flops_per_cycle
-    return elements / (WARPGROUP * LANES) <= clocks
+    return elements / (WARPGROUP * LANES) <= clocks(machine, product)

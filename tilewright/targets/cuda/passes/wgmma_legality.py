@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import gcd
+from math import gcd, prod
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
@@ -14,6 +14,7 @@ from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.nesting import enclosing
+from tilewright.dialects.stage.products import vector_of
 from tilewright.dialects.stage.types import SWIZZLES
 from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
 from tilewright.passes.carried import operands_of, reached
@@ -76,6 +77,15 @@ def instruction_for(
     """The warpgroup instruction for these types; None if there is none."""
     wanted = tuple(dtypes.from_mlir(t.element_type).name for t in (a, b, c))
     return next((i for i in machine.matrix if i.subgroups > 1 and i.types == wanted), None)
+
+
+def clocks(machine: Machine, product: stage.ProductIssueOp) -> float:
+    """Clocks that a product keeps the matrix unit of a multiprocessor; 0 where they are not known."""
+    types = (product.a.type, product.b.type, vector_of(product.result.type))
+    found = instruction_for(machine, *types)
+    if found is None or found.flops_per_cycle is None:
+        return 0
+    return 2 * prod(product.sizes) / found.flops_per_cycle
 
 
 def warpgroups(function: gpu.FuncOp) -> int:
