@@ -30,7 +30,7 @@ from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.pipeline import Pass
 from tilewright.passes.xegpu.pipeline import PIPELINE, WORKGROUP
-from tilewright.tools.check import difference
+from tilewright.tools.check_results import difference
 
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 32, 64, 3, 12, 24)
 LARGE = 1024

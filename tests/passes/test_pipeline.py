@@ -21,7 +21,7 @@ from tilewright.targets.cpu.pipeline import PIPELINE as CPU
 from tilewright.targets.cuda import pipeline as cuda
 from tilewright.targets.emu.pipeline import PIPELINE as EMU
 from tilewright.targets.xe.pipeline import PIPELINE as XE
-from tilewright.tools.check import difference
+from tilewright.tools.check_results import difference
 from tilewright.tools.pipelines import available_passes, make_pipeline
 
 ALL = pipelines()

@@ -22,7 +22,7 @@ from tilewright.dialects.xetile.aliases import ALIASES
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.entry import build_text
-from tilewright.tools.check import difference
+from tilewright.tools.check_results import difference
 
 T, V, D = "!xetile.tile<8x16xf32>", "vector<8x16xf32>", "!xegpu.tensor_desc<8x16xf32>"
 S = "!xetile.tile<16xf32, #xetile.tile_attr<scattered = true>>"

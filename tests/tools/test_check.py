@@ -21,8 +21,9 @@ from tilewright.targets import base
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.cuda import pipeline
 from tilewright.targets.cuda.lower import lower_kernel
-from tilewright.tools.check import Stage, check_stages, difference
+from tilewright.tools.check import Stage, check_stages
 from tilewright.tools.check_inputs import Inputs
+from tilewright.tools.check_results import difference
 from tilewright.tools.cli import main
 
 SCALE = """
@@ -355,3 +356,46 @@ def test_every_function_of_a_file_and_a_few_iterations_of_a_long_loop(
     assert main(["check", str(file), "--target", "reference"]) == 0
     out = capsys.readouterr().out
     assert "good:" in out and "long:" in out and "the first 8 iterations of 1 long loop" in out
+
+
+PROGRAM = """
+func.func private @printMemrefF32(tensor<*xf32>)
+func.func @main() {
+  %x = arith.constant dense<1.5> : tensor<20x30xf32>
+  %w = arith.constant dense<0.5> : tensor<30x9xf32>
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<20x9xf32>
+  %c = linalg.fill ins(%zero : f32) outs(%e : tensor<20x9xf32>) -> tensor<20x9xf32>
+  %p = linalg.matmul ins(%x, %w : tensor<20x30xf32>, tensor<30x9xf32>) outs(%c : tensor<20x9xf32>) -> tensor<20x9xf32>
+  %v = tensor.empty() : tensor<20xf32>
+  %s = linalg.fill ins(%zero : f32) outs(%v : tensor<20xf32>) -> tensor<20xf32>
+  %r = linalg.reduce { arith.addf } ins(%p : tensor<20x9xf32>) outs(%s : tensor<20xf32>) dimensions = [1]
+  %u = tensor.cast %r : tensor<20xf32> to tensor<*xf32>
+  call @printMemrefF32(%u) : (tensor<*xf32>) -> ()
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "xe-pvc", "sm_90a"])
+def test_kernels_of_a_program_are_checked_on_what_they_are_launched_with(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "program.mlir"
+    file.write_text(PROGRAM)
+    assert main(["check", str(file), "--target", target]) == 0
+    printed = capfd.readouterr().out
+    assert "main_linalg_0: grid" in printed and "main_linalg_1: grid" in printed
+    assert printed.count("stages agree") == 2 and printed.count("202.5") == 20
+    assert main(["check", f"{file}:main_linalg_1", "--target", target]) == 0
+    assert capfd.readouterr().out.count("stages agree") == 1
+
+
+def test_the_pass_that_changed_what_a_program_launches_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "program.mlir"
+    file.write_text(PROGRAM)
+    monkeypatch.setitem(base._loaded, "cpu", Broken())  # pyright: ignore[reportPrivateUsage]
+    assert main(["check", str(file)]) == 1
+    assert "pass harmful changed the result: argument" in capfd.readouterr().err

@@ -102,6 +102,7 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
             place,
             f"a module to compile has one kernel; this one has {names}",
             rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
+            hint="name the one to compile behind the file: FILE.mlir:KERNEL" if found else None,
         )
     return found[0]
 

@@ -6,6 +6,8 @@ program that it left is executed too; at the end the compiled code. Of the last 
 machine, checking mode finds races and reads of what has not arrived too. Results are compared with those
 of the program as written: floats by relative Frobenius norm, integers exactly; NaN stands where NaN
 stood, and what was not written stays as it was.
+
+A whole program runs in checking mode, too; then each kernel that it launches is checked on what it is launched with.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -21,13 +25,15 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
-from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError
 from tilewright.frozen import frozen
 from tilewright.passes.array_arguments import array_arguments
-from tilewright.passes.kernel import level_of
+from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
+from tilewright.runtime.program.host import enter_program
+from tilewright.runtime.program.kernels import ways
 from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
 from tilewright.targets.entry import build_text, first_forms, state_levels
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
@@ -41,7 +47,9 @@ from tilewright.tools.check_kernels import (
     separate,
     shortened,
 )
-from tilewright.tools.compile import add_code_arguments, add_kernel_arguments, changes_of
+from tilewright.tools.check_launches import check_launches
+from tilewright.tools.check_results import changed
+from tilewright.tools.compile import FILE, add_code_arguments, add_kernel_arguments, changes_of
 from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, add_options, count
 from tilewright.tools.launches import ask
@@ -50,6 +58,7 @@ from tilewright.tools.rounding import Rounding, roundings_of, step_of
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
+    kernel_alone,
     parse_argument,
     parse_constexprs,
     parse_grid,
@@ -61,11 +70,10 @@ examples:
   tilewright check kernel.mlir                       sizes are chosen from the kernel's tiles
   tilewright check examples/01_gemm.py:gemm --args 'bf16[300,90]' 'bf16[90,260]' 'f32[300,260]'
   tilewright check kernel.mlir --target xe-pvc       every level down to lanes, no GPU needed
+  tilewright check program.mlir --target sm_90a      each kernel that a program launches, on its arrays
   tilewright check FILE.py:KERNEL --args 'f32[70,65]' 'f32[70,65]' --grid 2,2 --seed 7
 """
 
-TOGETHER = 0.5
-"""Many elements together may be off by so much of what each of them may be, in the norm."""
 NUDGES, STEP = 4, 2.0**-7
 """How often inputs are changed by a step, to see what results are made up of, and the least step: of values that a
 program rounds, a smaller one would move few, and those by far more than itself."""
@@ -169,90 +177,6 @@ def _terms(stage: Stage, inputs: Inputs, expected: Sequence[Any]) -> list[Any]:
     return [np.sqrt(total) for total in found]
 
 
-def changed(
-    before: np.ndarray[Any, Any],
-    expected: np.ndarray[Any, Any],
-    given: np.ndarray[Any, Any],
-    rounding: Rounding | None = None,
-    terms: np.ndarray[Any, Any] | None = None,
-) -> str | None:
-    """How a result differs, measured where either run wrote: what nobody touched says nothing.
-
-    `terms`: how large what each element is made up of is, if more than the element.
-    """
-    if expected.ndim == 0 or expected.size == 0:
-        return difference(expected, given, rounding=rounding, terms=terms)
-    touched = _other_bits(before, expected) | _other_bits(before, given)
-    box: list[slice] = []
-    for dim in range(expected.ndim):
-        others = tuple(d for d in range(expected.ndim) if d != dim)
-        where = np.flatnonzero(touched.any(axis=others))
-        if not where.size:
-            return None
-        box.append(slice(int(where[0]), int(where[-1]) + 1))
-    part = tuple(box)
-    start, terms = [b.start for b in box], None if terms is None else terms[part]
-    return difference(expected[part], given[part], start, rounding, terms)
-
-
-def _other_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    kind = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.itemsize <= 8 else a.dtype
-    return a.view(kind) != b.view(kind)
-
-
-def difference(
-    expected: np.ndarray[Any, Any],
-    given: np.ndarray[Any, Any],
-    start: Sequence[int] = (),
-    rounding: Rounding | None = None,
-    terms: np.ndarray[Any, Any] | None = None,
-) -> str | None:
-    """How a result differs from the expected one; None when it is the same up to rounding.
-
-    The arrays are a part that starts at `start` of the whole ones. `terms`: see `changed`.
-    """
-    dtype = dtypes.from_numpy(expected.dtype)
-    rounding = rounding or Rounding(step_of(dtype) if dtype.is_float else 0.0)
-    if not dtype.is_float:
-        wrong = expected != given
-        if np.count_nonzero(wrong) <= rounding.flips(wrong.size):
-            off = np.abs(expected.astype(np.float64) - given.astype(np.float64))
-            wrong &= (off > 1) & (rounding.step is not None)
-        return _first(np.argwhere(wrong), expected, given, start) if wrong.any() else None
-    right, value = expected.astype(np.float64), given.astype(np.float64)
-    special = ~np.isfinite(right)
-    same = np.where(special, (right == value) | (np.isnan(right) & np.isnan(value)), True)
-    same &= special | np.isfinite(value)
-    if not same.all():
-        return _first(np.argwhere(~same), expected, given, start)
-    right, value = np.where(special, 0, right), np.where(special, 0, value)
-    error = np.abs(right - value)
-    bound = rounding.bound(dtype, right, None if terms is None else np.where(special, 0, terms))
-    outliers = error > bound
-    if np.count_nonzero(outliers) > rounding.flips(error.size):
-        return _first(np.argwhere(outliers), expected, given, start)
-    error[outliers] = 0
-    off, most, norm = (float(np.linalg.norm(x)) for x in (error, bound, right))
-    most *= max(TOGETHER, max(right.size, 1) ** -0.25)
-    if off > most:
-        return f"has relative error {off / (norm or 1):.3g}, more than the {most / (norm or 1):.3g} of rounding"
-    return None
-
-
-def _first(
-    where: np.ndarray[Any, Any],
-    expected: np.ndarray[Any, Any],
-    given: np.ndarray[Any, Any],
-    start: Sequence[int],
-) -> str:
-    at = tuple(int(i) for i in where[0])
-    place = [i + s for i, s in zip(at, start, strict=True)] if start else list(at)
-    return (
-        f"has {given[at]} at {place} instead of {expected[at]}, and differs in {len(where)} of "
-        f"{expected.size} elements"
-    )
-
-
 def stages_of_target(
     module: ModuleOp, options: CompileOptions, schedules: int = 0, seed: int = 0
 ) -> list[Stage]:
@@ -346,7 +270,7 @@ def _launcher(
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
+    parser.add_argument("file", help=FILE)
     add_kernel_arguments(parser)
     rows = {
         "--grid X,Y,Z": "workgroups; default: what covers the arrays",
@@ -366,7 +290,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    source = parse_source(args.file)
+    source = parse_source(args.file, of_modules=True)
     if source.is_python:
         return check(source, args)
     return limited(lambda: check(source, args))
@@ -402,18 +326,18 @@ def _check(
     options: CompileOptions,
 ) -> int:
     """One kernel, or a program that runs by itself."""
+    if source.kernel is not None and not source.is_python:
+        module = kernel_alone(source, module, options.target)
     first_forms(module)
     if is_host(module):
-        return _report(reference.run(module, check=True, seed=seed))
+        return _check_program(args, module, specs, seed, options)
     ranked_arguments(module)
     array_arguments(module)
     module, few = outlined(module)
     state_levels(module)
-    whole = module
-    module, cut = (module, 0) if args.all else shortened(module)
     kernel = as_tiles(module)
     if kernel is None:
-        raise error_at(module, f"{source.name} has no kernel and no function to run")
+        return _check_program(args, module, specs, seed, options)
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
     if args.grid:
         grid = parse_grid(args.grid, parse_constexprs(args.set))
@@ -421,6 +345,49 @@ def _check(
         grid = few or grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))
     out().print(f"seed {seed}, {inputs}")
+    return _check_kernel(args, module, inputs, seed, options)
+
+
+def _check_program(
+    args: argparse.Namespace,
+    module: ModuleOp,
+    specs: Sequence[Any] | None,
+    seed: int,
+    options: CompileOptions,
+) -> int:
+    """What a program does, and each kernel that it launches, on what it is given there."""
+    entry = enter_program(module, None, specs or ())
+    with redirect_stdout(StringIO()):  # it is run once more
+        report = reference.run(module.clone(), kernel=entry, check=True, seed=seed)
+    if status := _report(report):
+        return status
+
+    def check_one(name: str, kernel: ModuleOp, inputs: Inputs) -> None:
+        out().print(f"{name}: {inputs}")
+        refused: list[str] = []
+        for target in ways(options.target, level_of(kernel_of(kernel))):
+            try:
+                status = _check_kernel(
+                    args, kernel.clone(), inputs, seed, replace(options, target=target)
+                )
+            except UnsupportedError as error:
+                refused.append(f"  not compiled for {target}: {error.message}")
+                continue
+            if status:
+                raise CheckError(f"@{name} does what is undefined on what it is launched with")
+            return
+        out().print("\n".join(refused))
+
+    check_launches(module, entry, options.target, seed, check_one)
+    return DONE
+
+
+def _check_kernel(
+    args: argparse.Namespace, module: ModuleOp, inputs: Inputs, seed: int, options: CompileOptions
+) -> int:
+    """A kernel on its inputs, stage by stage."""
+    whole, grid = module, inputs.grid
+    module, cut = (module, 0) if args.all else shortened(module)
     report = reference.run(module, grid, inputs.copies(), check=True)
     if cut and not report.ok:
         # The loop that was cut may have filled what the rest reads.

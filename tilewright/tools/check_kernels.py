@@ -66,7 +66,7 @@ def is_host(module: ModuleOp) -> bool:
 
 
 def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
-    """A function of arrays as a kernel, with a few workgroups of its grid: its outer loops, or its structured op.
+    """A function of arrays that is one kernel, its outer loops or its structured op, with a few workgroups of its grid.
 
     The programs of the RFCs are written so. Anything else is given back as it is, with no grid.
     """
@@ -77,9 +77,10 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
     changed = module.clone()
     host_to_tiles(changed, "cpu")
     outline(changed)
-    launch = next((op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)), None)
-    if launch is None:
+    launches = [op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)]
+    if len(launches) != 1:
         return module, None
+    (launch,) = launches
     scalars = Scalars()
     sizes = [
         scalars.expr(v).constant for v in (launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ)

@@ -27,6 +27,7 @@ from tilewright.tools.exits import DONE, UsageError, add_options
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
+    kernel_alone,
     parse_argument,
     parse_constexprs,
     parse_source,
@@ -38,14 +39,16 @@ examples:
       'bf16[2048,2048]' --emit xetile
   tilewright compile FILE.py:KERNEL --args 'f32[64,64]' 'f32[64,64]' --set BM=32 --emit asm
   tilewright compile kernel.mlir --target cpu --emit llvm -o kernel.ll
+  tilewright compile program.mlir:KERNEL --target xe-pvc --emit spirv     one of several
   tilewright compile kernel.mlir --target xe-pvc --emit report   what the machine code contains
   tilewright compile FILE.py:KERNEL --target sm_90a --args ... --emit sass    or ptx, resources
   tilewright compile kernel.mlir --list            the stages that the target has
 """
+FILE = "FILE.mlir, FILE.mlir:KERNEL, FILE.py:KERNEL, or - for MLIR on standard input"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
+    parser.add_argument("file", help=FILE)
     add_kernel_arguments(parser)
     parser.add_argument(
         "--target", default="cpu", help="cpu (default), reference, cuda, xe-pvc, ..."
@@ -84,7 +87,7 @@ def changes_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def execute(args: argparse.Namespace) -> int:
-    source = parse_source(args.file)
+    source = parse_source(args.file, of_modules=True)
     if source.is_python:
         return compile_and_print(source, args)
     from tilewright.tools.limited import limited
@@ -140,6 +143,8 @@ def compile_source(
     for warning in warnings:
         err().print(warning)
     options = with_options(CompileOptions(), changes)
+    if source.kernel is not None:
+        module = kernel_alone(source, module, options.target)
     return deeply(lambda: build_text(module.clone(), options, launched=False))
 
 

@@ -29,6 +29,7 @@ from tilewright.tools.exits import UsageError
 
 if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arrays start without it
     import numpy as np
+    from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.arguments import ArraySpec
 
@@ -37,7 +38,7 @@ STDIN = "<stdin>"
 
 @frozen
 class CommandSource:
-    """A file as named by the user; ``kernel`` is the part after the colon of ``FILE.py:KERNEL``."""
+    """A file's name; ``kernel`` is the part after the colon of ``FILE.py:KERNEL`` and ``FILE.mlir:KERNEL``."""
 
     path: str
     kernel: str | None = None
@@ -73,16 +74,18 @@ def decoded(data: bytes, name: str) -> str:
         ) from None
 
 
-def parse_source(text: str) -> CommandSource:
-    """``FILE.mlir``, ``-``, ``FILE.py`` or ``FILE.py:KERNEL``."""
+def parse_source(text: str, *, of_modules: bool = False) -> CommandSource:
+    """``FILE.mlir``, ``-``, ``FILE.py`` or ``FILE.py:KERNEL``; `of_modules`: or ``FILE.mlir:KERNEL``."""
     match = re.fullmatch(r"(.+\.py):(\w+)", text)
     if match is not None:
         return CommandSource(match[1], match[2])
-    file, colon, name = text.rpartition(":")
-    if colon and name.isidentifier() and Path(file).is_file() and not Path(text).exists():
+    match = re.fullmatch(r"(.+?):([\w.$-]+(?:::[\w.$-]+)?)", text)
+    if match and Path(file := match[1]).is_file() and not Path(text).exists():
+        if of_modules:
+            return CommandSource(file, match[2])
         raise UsageError(
             f"{text}: a name after the colon is that of a kernel in a Python file",
-            hint=f"name the file alone: {file}",
+            hint=f"name the file alone: {file}; compile and check take a kernel's name",
         )
     return CommandSource(text)
 
@@ -190,6 +193,30 @@ def find_kernel(source: CommandSource) -> Any:
         known = ", ".join(kernels) or "none"
         raise UsageError(f"{source.path} has no kernel {source.kernel!r}; it has {known}")
     return kernels[source.kernel]
+
+
+def kernel_alone(source: CommandSource, module: ModuleOp, target: str) -> ModuleOp:
+    """The kernel of a module that the user names, as a module of its own: of its text, or what its structured ops and
+    its loops over tiles become for a target. UsageError where no name is that of one kernel."""
+    from xdsl.dialects import gpu
+
+    from tilewright.passes.kernel import block_of, level_of, subgroups_of
+    from tilewright.runtime.program.isolate import alone
+    from tilewright.targets.entry import host_to_tiles, outline, state_levels
+
+    host_to_tiles(module, target)
+    outline(module)
+    known: list[tuple[list[str], Any]] = []
+    for kernel in state_levels(module):
+        name, outer = kernel.sym_name.data, kernel.parent_op()
+        assert isinstance(outer, gpu.ModuleOp)
+        known.append(([name, f"{outer.sym_name.data}::{name}"], kernel))
+    named = [kernel for names, kernel in known if source.kernel in names]
+    if len(named) != 1:
+        how = "several kernels" if named else "no kernel"
+        listed = ", ".join(names[bool(named)] for names, _ in known) or "none"
+        raise UsageError(f"{source.path} has {how} {source.kernel!r}; its kernels are {listed}")
+    return alone(named[0], level_of(named[0]), subgroups_of(named[0]), block_of(named[0]))
 
 
 _ARRAY = re.compile(r"(\w+)\[([\d,\s]*)(?:;([-\d,\s]*))?\]")

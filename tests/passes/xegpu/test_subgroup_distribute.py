@@ -18,7 +18,7 @@ from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LoadNdOp
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, distribute_to_lanes
-from tilewright.tools.check import difference
+from tilewright.tools.check_results import difference
 from tilewright.uarch.xe import xe_machine
 
 TYPES: dict[str, Any] = {

@@ -144,6 +144,7 @@ def run_program(
     every_launch: bool = False,
     fail: Fail | None = None,
     say: Callable[[str], Any] = lambda text: None,
+    launcher: Callable[..., Kernels] = Kernels,
 ) -> list[str]:
     """Run the program `module` and return why comparisons of its own said FALSE (empty when none did).
 
@@ -154,15 +155,11 @@ def run_program(
     which level and how it runs.  `fail` is called with an exception inside of a launch and must not return; without
     it the process prints the diagnostic and ends with exit code 1.
     `zeroed`: fresh device memory is zero (as drivers leave it), else poison.
+    `launcher`: what launches kernels.
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
-    first_forms(module)
-    if is_structured(module):
-        from tilewright.passes.linalg.bufferize import bufferize
-
-        bufferize(module)
-    called = call_entry(module, choose_entry(module, entry), args, say)
+    called = enter_program(module, entry, args, say)
     host_to_tiles(module, target, say)
     outline_launches(module)
     constant_arguments(module)
@@ -173,7 +170,7 @@ def run_program(
 
         outer_loops_to_grid(module)
     runner = Runner(seed=seed, strict=strict)
-    kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
+    kernels = launcher(module, level=level, target=target, say=say, clock=runner)
     try:
         program = HostProgram(
             module, kernels, runner, fail or _leave,
@@ -190,6 +187,21 @@ def run_program(
     kernels.close()
     sys.stdout.flush()
     return runner.failures
+
+
+def enter_program(
+    module: ModuleOp,
+    entry: str | None = None,
+    args: Sequence[Any] = (),
+    say: Callable[[str], Any] = lambda text: None,
+) -> str:
+    """The function without arguments that a program begins with, where its tensors are arrays; see `run_program`."""
+    first_forms(module)
+    if is_structured(module):
+        from tilewright.passes.linalg.bufferize import bufferize
+
+        bufferize(module)
+    return call_entry(module, choose_entry(module, entry), args, say)
 
 
 def _leave(error: BaseException) -> Any:

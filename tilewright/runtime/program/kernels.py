@@ -50,7 +50,7 @@ class _Ready:
 
 
 @frozen
-class _Interpreted:
+class Interpreted:
     """A kernel that the reference executor runs."""
 
     module: ModuleOp
@@ -77,7 +77,7 @@ class Kernels:
         self._level = level
         self._target = target
         self._say = say
-        self._ready: dict[tuple[Any, ...], _Ready | _Interpreted] = {}
+        self._ready: dict[tuple[Any, ...], _Ready | Interpreted] = {}
         self._clock = clock
         self._unread: dict[tuple[Any, ...], list[float]] = {}
         """Of launches whose results nothing reads, by kernel and grid: the seconds of each that ran."""
@@ -116,20 +116,15 @@ class Kernels:
 
     def _prepare(
         self, launch: Launch, block: Grid, facts: Facts, folded: Mapping[int, str]
-    ) -> _Ready | _Interpreted:
+    ) -> _Ready | Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
-        from tilewright.passes.kernel import level_of
-        from tilewright.passes.level import subgroups_of_launch, threads_of_launch
-        from tilewright.runtime.program.isolate import alone, compiled
+        from tilewright.runtime.program.isolate import compiled
 
-        kernel = self._find(launch)
+        kernel, level, subgroups = self._form(launch, block)
         _refuse_overlap(kernel, facts, launch)
-        level = level_of(kernel) if self._level == "auto" else self._level
-        threads = threads_of_launch(block, launch.location)
-        subgroups = subgroups_of_launch(kernel, level, threads)
         name = kernel.sym_name.data
         because = ""
-        for target in _ways(self._target, level):
+        for target in ways(self._target, level):
             try:
                 _refuse_prints(kernel)
                 _refuse_folded(kernel, folded)
@@ -150,8 +145,26 @@ class Kernels:
                 )
         if because:
             self._say(f"@{name}: {level} level, on the reference executor{because}")
+        return self.interpreted(launch, block)
+
+    def _form(self, launch: Launch, block: Grid) -> tuple[gpu.FuncOp, str, int]:
+        """The kernel of a launch, whose program its text is, and how many subgroups run it."""
+        from tilewright.passes.kernel import level_of
+        from tilewright.passes.level import subgroups_of_launch, threads_of_launch
+
+        kernel = self._find(launch)
+        level = level_of(kernel) if self._level == "auto" else self._level
+        threads = threads_of_launch(block, launch.location)
+        return kernel, level, subgroups_of_launch(kernel, level, threads)
+
+    def interpreted(self, launch: Launch, block: Grid) -> Interpreted:
+        """The kernel of a launch as the reference executor runs it."""
+        from tilewright.runtime.program.isolate import alone
+
+        kernel, level, subgroups = self._form(launch, block)
         module = alone(kernel, level, subgroups, block)
-        return _Interpreted(module, name, subgroups if level != "workgroup" else 1)
+        count = subgroups if level != "workgroup" else 1
+        return Interpreted(module, kernel.sym_name.data, count)
 
     def _find(self, launch: Launch) -> gpu.FuncOp:
         outer, inner = launch.kernel
@@ -203,7 +216,7 @@ def _refuse_prints(kernel: gpu.FuncOp) -> None:
             )
 
 
-def _ways(target: str, level: str) -> tuple[str, ...]:
+def ways(target: str, level: str) -> tuple[str, ...]:
     """The targets to try in turn."""
     found = get_target(target)
     if not found.compiles:
