@@ -42,6 +42,7 @@ from tilewright.passes.level import (
     threads_of_launch,
 )
 from tilewright.passes.linalg.bufferize import bufferize
+from tilewright.passes.other_integers import other_integers
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.printed import Lines
 from tilewright.reference.agents import agents_of
@@ -88,6 +89,7 @@ def run(
     meaning, `CheckError` where the program is undefined and that cannot be passed over.
     """
     bufferize(module)
+    other_integers(module)
     outline_launches(module)
     ranked_arguments(module)
     function = find_entry(module, kernel)

@@ -43,6 +43,7 @@ from tilewright.passes.level import state_launch
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.loop_nests import loop_nests
 from tilewright.passes.observer import Observer, ignore
+from tilewright.passes.other_integers import other_integers
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.passes.vector_arrays import vector_arrays
@@ -85,6 +86,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
 
     What no target could compile is refused at its place.
     """
+    other_integers(module)
     host_to_tiles(module, target)
     ranked_arguments(module)
     array_arguments(module)

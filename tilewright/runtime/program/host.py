@@ -46,6 +46,7 @@ from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.launch_facts import constant_arguments
 from tilewright.passes.linalg import is_structured
+from tilewright.passes.other_integers import other_integers
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.mlir_runner import Runner, called_function, exported
 from tilewright.runtime.program.entry import call_entry, choose_entry
@@ -201,7 +202,9 @@ def enter_program(
         from tilewright.passes.linalg.bufferize import bufferize
 
         bufferize(module)
-    return call_entry(module, choose_entry(module, entry), args, say)
+    called = call_entry(module, choose_entry(module, entry), args, say)
+    other_integers(module, arguments=True)
+    return called
 
 
 def _leave(error: BaseException) -> Any:
