@@ -160,6 +160,28 @@ def test_what_a_mask_takes_out_may_be_unwritten(target: str, tmp_path: Path, cap
         )
 
 
+QUANTISED = """
+import tilewright as tw
+
+@tw.kernel
+def quantised(X, W, Y, M: tw.constexpr = 32, N: tw.constexpr = 64, K: tw.constexpr = 64):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (M, K)))
+    scale = tw.maximum(tw.max(tw.abs(x), 1), 1e-6) / 127
+    q = tw.round(tw.load_tile(tw.init_tile(X, [0, 0], (M, K))) / scale).to(tw.i8)
+    y = tw.tile_mma(q, tw.load_tile(tw.init_tile(W, [0, 0], (K, N)))).to(tw.f32) * scale
+    tw.store_tile(y, tw.init_tile(Y, [0, 0], (M, N)))
+"""
+
+
+def test_threads_may_convert_what_nobody_reads(tmp_path: Path, capsys):
+    """Rows beyond the array, where nothing was loaded: what they are is no number of the program's."""
+    file = tmp_path / "quantised.py"
+    file.write_text(QUANTISED)
+    words = ["check", f"{file}:quantised", "--target", "sm_90a"]
+    code = main([*words, "--args", "f32[1,64]", "i8[64,50]", "f32[1,50]"])
+    assert code == 0, capsys.readouterr().err
+
+
 def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["check", write(tmp_path, SCALE.replace("ROW", "%c0"))]) == 1
     assert "race: workgroup (1, 0, 0) writes" in capsys.readouterr().err
