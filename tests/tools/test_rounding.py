@@ -13,8 +13,9 @@ import pytest
 from tests.draws import fresh_rng
 from tilewright.dialects.text import parse_module
 from tilewright.targets.base import CompileOptions
-from tilewright.tools.check import Stage, check_stages, difference, load, stages_of_target
+from tilewright.tools.check import Stage, check_stages, load, stages_of_target
 from tilewright.tools.check_inputs import Inputs, make_args
+from tilewright.tools.check_results import difference
 from tilewright.tools.cli import main
 from tilewright.tools.rounding import Rounding, roundings_of
 from tilewright.tools.sources import parse_source
