@@ -4,7 +4,7 @@ import ctypes
 import gc
 import os
 import sys
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -269,3 +269,23 @@ def test_threads_take_turns_often_only_while_something_compiles():
         assert sys.getswitchinterval() < before
         _ = 1 // 0
     assert sys.getswitchinterval() == before
+
+
+def test_a_forked_process_compiles_nothing_yet():
+    before, compiles, end = sys.getswitchinterval(), Event(), Event()
+
+    def compile_something() -> None:
+        with prompt():
+            compiles.set()
+            end.wait()
+
+    thread = Thread(target=compile_something)
+    thread.start()
+    compiles.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(sys.getswitchinterval() != before))
+    _, status = os.waitpid(pid, 0)
+    end.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0 and sys.getswitchinterval() == before

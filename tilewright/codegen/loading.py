@@ -5,6 +5,7 @@ is launched without it.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import sys
 import threading
@@ -137,8 +138,8 @@ class Ahead:
         return kept_object(text, self._target)
 
 
-_prompt = [0, 0.0]
-"""How many compile now, and what the interval was before."""
+_compiling: dict[object, float] = {}
+"""For each that compiles now, the interval before any did."""
 _counting = forks.lock()
 PROMPT = 2e-4
 """Seconds that a thread which comes back from LLVM waits for Python at most."""
@@ -149,14 +150,22 @@ def prompt() -> Generator[None]:
     """Threads take turns in Python often: those of `Ahead` come back from LLVM a dozen times each, and wait five
     milliseconds each time for a thread that computes (:func:`sys.setswitchinterval`)."""
     with _counting:
-        if _prompt[0] == 0:
-            _prompt[1] = sys.getswitchinterval()
-            sys.setswitchinterval(min(_prompt[1], PROMPT))
-        _prompt[0] += 1
+        usual = next(iter(_compiling.values()), sys.getswitchinterval())
+        _compiling[me := object()] = usual
+        sys.setswitchinterval(min(usual, PROMPT))
     try:
         yield
     finally:
         with _counting:
-            _prompt[0] -= 1
-            if _prompt[0] == 0:
-                sys.setswitchinterval(_prompt[1])
+            if _compiling.pop(me, None) is not None and not _compiling:
+                sys.setswitchinterval(usual)
+
+
+def _as_usual() -> None:
+    """In a forked child nobody compiles: those who did are threads of its parent."""
+    for usual in _compiling.values():
+        sys.setswitchinterval(usual)
+    _compiling.clear()
+
+
+os.register_at_fork(after_in_child=_as_usual)
