@@ -8,9 +8,9 @@
       linalg.yield %d, %d : f32, f32                               memref.store %d, %sums[%i, %j]
     }                                                              memref.store %d, %sum[%i]
 
-These are ops whose body branches, loops, stores or asserts something of elements; whose results have a place for each
-round of a reduction (a sum so far) or keep what the last round gives; and whose results are written at places that are
-not linear in the loops, but each at its own.
+These are ops whose body branches, loops, stores or asserts something of elements or indices; whose results have a
+place for each round of a reduction (a sum so far) or keep what the last round gives; and whose results are written at
+places that are not linear in the loops, but each at its own.
 
 Requires: structured ops on memrefs, with plain bodies. Guarantees: same results, with the loops in the order in which
 the op has them.
@@ -70,7 +70,7 @@ def _is_of_tiles(op: GenericOp, extents: Sequence[tuple[SSAValue, int]]) -> bool
 
 
 def _sources(values: Iterable[SSAValue], op: GenericOp) -> set[SSAValue]:
-    """The elements that values of a body are made of."""
+    """The elements and indices that values of a body are made of."""
     block, seen, open_ = op.body.block, set[SSAValue](), list(values)
     while open_:
         value = open_.pop()
@@ -80,7 +80,7 @@ def _sources(values: Iterable[SSAValue], op: GenericOp) -> set[SSAValue]:
             open_ += (
                 owner.operands if isinstance(owner, Operation) and owner.parent is block else ()
             )
-    return {v for v in seen if v in block.args or isinstance(v.owner, memref.LoadOp)}
+    return {v for v in seen if v in block.args or isinstance(v.owner, memref.LoadOp | IndexOp)}
 
 
 def _is_linear(map_: AffineMap) -> bool:
