@@ -6,7 +6,9 @@
 
 Sums of several blocks of k are read again: rows of a large array are far apart, those of the buffer are not. An array
 that the second cache holds is no farther than the buffer, nor are sums that are fetched before they are needed, but for
-the first and last lines of a tile's rows, which other cores write, too: rows are to be longer than that.
+the first and last lines of a tile's rows, which other cores write, too: rows are to be longer than that. Tiles of a
+matrix unit store 64 bytes of 16 rows at a time: where rows of the array do not all begin where lines do, that is two
+lines of each, which come from other cores one by one, and a copy of whole rows is faster.
 Requires that nothing reads or writes memory between the two, and that the operands are panels of packed arrays: no op
 of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks,
 so the tile must consist of them. Which of the two happens is decided at run time, and one loop nest serves both: the
@@ -32,6 +34,7 @@ from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
+from tilewright.uarch.cpu import Caches
 
 LEAST_ROW = 256
 """Bytes of a tile's row whose sums are read again in an array: by half as many, 16 x 4096 x 4096 f32 takes 1.09 of the
@@ -45,6 +48,8 @@ class PlainStore(NamedTuple):
     depth: int
     fetched: bool
     """Micro-kernels fetch the sums before they add to them, wherever these are."""
+    tiles: bool
+    """They store tiles of a matrix unit."""
 
 
 def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
@@ -71,7 +76,7 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     (rows, cols), family = rows_cols(result.type), roles.family
     whole = rows % family.mr == 0 and cols % family.nr == 0
     same = store.tile.type.element_type == family.accumulator == element  # pyright: ignore
-    found = PlainStore(store, family.depth, family.in_place)
+    found = PlainStore(store, family.depth, family.in_place, family.tiles)
     return found if whole and same else None
 
 
@@ -89,6 +94,9 @@ def in_array(
     most = b.select(b.cmp("sle", b.minus(hi, lo), store.depth), STREAM_BYTES, again)
     near = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), most)
     inside = None if store.fetched and long else near
+    if store.tiles:
+        lines = b.rem(b.times(tile.strides[0], size), Caches.line)
+        inside = b.both(inside, b.cmp("eq", lines, 0))
     for condition in (
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
