@@ -407,3 +407,51 @@ def test_products_stay_together_where_that_is_asked_for() -> None:
     )
     barriers = ir["stage"].count("stage.sched_barrier")
     assert barriers and str(lowered.module).count('"nvptx.sched.barrier"') == barriers
+
+
+def test_warpgroups_with_two_blocks_of_rows_interleave() -> None:
+    """The parts of a pending product are joined behind it, also where its functions are spread among its steps."""
+    text = text_of(
+        attention_kernel, tuple(attention_case(1, 256, 64, False)[0]), D=64, BM=256, BN=64
+    )
+    _, (lowered, ir, _) = check_passes(
+        text, (1, 1, 1), lambda: attention_case(1, 256, 64, False), after=("warp-specialization",)
+    )
+    spread = str(lowered.module).count('"nvptx.sched.barrier"')
+    assert spread > ir["stage"].count("stage.sched_barrier")
+    code, _ = machine_code(text)
+    assert "C75" not in code.log
+
+
+@tw.kernel
+def read_back(Q, K, V, O, W, D: tw.constexpr = 64, BM: tw.constexpr = 128, BN: tw.constexpr = 128):
+    """Each iteration stores its weights, and reads them again for their sums."""
+    q = tw.load_tile(tw.init_tile(Q, [0, 0], (BM, D)))
+    w = tw.init_tile(W, [0, 0], (BM, BN))
+    total = tw.zeros((BM, 1), tw.f32)
+    out = tw.zeros((BM, D), tw.f32)
+    for n in range(0, K.shape[0], BN):
+        k = tw.load_tile(tw.init_tile(K, [n, 0], (BN, D)))
+        p = tw.exp(tw.tile_mma(q, tw.transpose(k)) * 0.125)
+        tw.store_tile(p.to(W.dtype), w)
+        total = total + tw.sum(tw.load_tile(w).to(tw.f32), 1)
+        out = tw.tile_mma(p.to(V.dtype), tw.load_tile(tw.init_tile(V, [n, 0], (BN, D))), out)
+    tw.store_tile((out / total).to(O.dtype), tw.init_tile(O, [0, 0], (BM, D)))
+
+
+def test_stores_stay_before_what_reads_them() -> None:
+    """Only what a late product reads is computed behind the wait for the one before."""
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = fresh_rng()
+        q, k, v = (r.standard_normal((n, 64)).astype(bf16) for n in (128, 256, 256))
+        w, o = np.full((128, 128), np.nan, bf16), np.full((128, 64), np.nan, bf16)
+        p = np.exp(q.astype(np.float64) @ k.astype(np.float64).T / 8)
+        wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
+        return [q, k, v, o, w], o, wanted
+
+    after = ("mma-pipelining", "warp-specialization")
+    _, (_, ir, _) = check_passes(
+        text_of(read_back, tuple(fresh()[0])), (1, 1, 1), fresh, after=after
+    )
+    assert "stage.sched_barrier" in ir["stage"]

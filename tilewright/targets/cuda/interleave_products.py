@@ -59,11 +59,21 @@ def _interleave(commit: Operation) -> bool:
         return False
     length = _length(behind[special[-1]])
     before = behind[: special[-1] + 1]
-    shared = [op for op in before if is_elementwise_on_vectors(op) and _length(op) == length]
+    shared = [
+        op
+        for op in before
+        if is_elementwise_on_vectors(op) and len(op.results) == 1 and _length(op) == length
+    ]
     made = {r for op in shared for r in op.results}
-    first = [op for op in before if op not in shared]
-    if any(made & set(op.operands) for op in first):
+    # What is made of the products themselves (the join of their parts) stays behind them.
+    pending = {r for op in products for r in op.results}
+    for op in before:
+        if pending & set(op.operands):
+            pending |= set(op.results)
+    others = [op for op in before if op not in shared]
+    if made & pending or any(made & set(op.operands) for op in others):
         return False
+    first = [op for op in others if not pending & set(op.results)]
     block, rest = commit.parent, before[-1].next_op
     assert block is not None and rest is not None
     for op in first:

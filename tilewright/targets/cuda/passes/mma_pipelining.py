@@ -210,7 +210,7 @@ def _order(
     if special is None:
         middle = [*begin, *free]
     elif _is_short(late, free, machine):
-        given = [op for op in free if all(u.operation in late for r in op.results for u in r.uses)]
+        given = [op for op in free if _is_given(op, late)]
         kept = [op for op in free if op not in given]
         middle, then = [*first, *begin, *kept, stage.SchedBarrierOp()], given + then
     else:
@@ -222,6 +222,11 @@ def _order(
         *moved,
         *then,
     ]
+
+
+def _is_given(op: Operation, late: Collection[Operation]) -> bool:
+    """Does an op make what only L reads, and nothing else happen?"""
+    return is_pure(op) and all(use.operation in late for r in op.results for use in r.uses)
 
 
 def _is_short(late: Sequence[Operation], free: Sequence[Operation], machine: Machine) -> bool:
