@@ -174,3 +174,18 @@ def test_what_is_asserted_of_elements_stays(of: str):
     names = {op.name for op in module.walk()}
     assert ("cf.assert" in names) == (of != "place")
     assert ("xetile.store_tile" in names) == (of == "place")
+
+
+def test_what_is_used_twice_is_looked_at_once():
+    """Whether what becomes an integer may be infinite beyond the edges: 64 squares, and 2^64 ways through them."""
+    squares = "\n".join(f"  %v{i + 1} = arith.mulf %v{i}, %v{i} : f32" for i in range(64))
+    body = f"""^bb0(%v0: f32, %b: i32):
+{squares}
+  %n = arith.fptosi %v64 : f32 to i32
+  linalg.yield %n : i32"""
+    text = generic(f"{IJ}, {IJ}", BOTH, "%o : memref<5x7xi32>", body)
+    module = parse_module(
+        f"func.func @main(%x: memref<5x7xf32>, %o: memref<5x7xi32>) {{\n  {text}\n  return\n}}"
+    )
+    linalg_to_xetile(module)
+    assert any(op.name == "xetile.store_tile" for op in module.walk())

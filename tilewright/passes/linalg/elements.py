@@ -84,21 +84,16 @@ class BodyOnTiles:
 
 def _has_poles(op: Operation) -> bool:
     """Whether what is computed in a body may be infinite, or no number, where its operands are 0."""
-    inside = [v.owner for v in op.operands if getattr(v.owner, "parent", None) is op.parent]
-    return op.name in _POLES or any(
-        _has_poles(each) for each in inside if isinstance(each, Operation)
-    )
+    seen, open_ = {op}, [op]
+    while open_:
+        for owner in {v.owner for v in open_.pop().operands} - seen:
+            if isinstance(owner, Operation) and owner.parent is op.parent:
+                seen.add(owner)
+                open_.append(owner)
+    return any(each.name in _POLES for each in seen)
 
 
 _POLES = (
-    *(
-        "arith.divf",
-        "arith.remf",
-        "math.acosh",
-        "math.fpowi",
-        "math.log",
-        "math.log10",
-        "math.log2",
-    ),
-    *("math.powf", "math.rsqrt"),
+    *("arith.divf", "arith.remf", "math.acosh", "math.fpowi", "math.log", "math.log10"),
+    *("math.log2", "math.powf", "math.rsqrt"),
 )
