@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.codegen.pyfunction import available
+from tilewright.codegen import pyfunction
+from tilewright.codegen.pyfunction import FAST, Functions, available, compiled
 from tilewright.runtime.guards import key_of, seen, words_of
 from tilewright.runtime.repeat import repeater
 
@@ -297,3 +299,32 @@ def test_constexprs_by_name_and_grids_that_are_computed_are_known_again(at_once:
     for _ in range(3):
         held(x, y, 2.0, BM=4)
     assert kernel.launcher._hits > before
+
+
+def test_threads_that_compile_at_once_get_one_code(monkeypatch):
+    """The other's would be freed while functions of it run."""
+    both = threading.Barrier(2)
+
+    class Late(Functions):
+        def __init__(self, text: str):
+            both.wait()
+            super().__init__(text)
+
+    monkeypatch.setattr(pyfunction, "Functions", Late)
+    text = "define ptr @late(ptr %self, ptr %arguments, i64 %n) { ret ptr %self }"
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(compiled, [text] * 2)
+    assert first is second is compiled(text)
+
+
+def test_threads_that_make_a_function_at_once_share_what_python_reads_of_it(monkeypatch):
+    both, made = threading.Barrier(2), pyfunction._MethodDef
+
+    def late(*fields: Any) -> Any:
+        both.wait()
+        return made(*fields)
+
+    monkeypatch.setattr(pyfunction, "_MethodDef", late)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: pyfunction._method("late", 1, FAST), range(2))
+    assert first is second

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes as C
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -45,10 +46,15 @@ def python_function(name: str, address: int, flags: int, state: object) -> Any:
     return _new()(C.addressof(_method(name, address, flags)), state, None)
 
 
-@cache
+_METHODS: Final[dict[tuple[str, int, int], _MethodDef]] = {}
+_COMPILED: Final[dict[str, Functions | None]] = {}
+# No caches of functools: of two threads at once the second would replace, and free, what functions of the first run.
+
+
 def _method(name: str, address: int, flags: int) -> _MethodDef:
     """Kept: Python reads it as long as its functions live."""
-    return _MethodDef(name.encode(), address, flags, None)
+    made = _MethodDef(name.encode(), address, flags, None)
+    return _METHODS.setdefault((name, address, flags), made)
 
 
 @cache
@@ -82,12 +88,12 @@ class Functions:
         return python_function(name, self._code.address(name), flags, state)
 
 
-@cache
 def compiled(text: str) -> Functions | None:
-    """The functions of a text, compiled once; None where this Python or its C API has no place for them."""
-    if not available():
-        return None
-    try:
-        return Functions(text)
-    except TilewrightError:  # a C API that lacks something
-        return None
+    """The functions of a text, the same for all who ask; None where this Python or its C API has no place for them."""
+    if text not in _COMPILED:
+        made = None
+        if available():
+            with suppress(TilewrightError):  # a C API that lacks something
+                made = Functions(text)
+        _COMPILED.setdefault(text, made)
+    return _COMPILED[text]
