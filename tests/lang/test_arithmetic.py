@@ -339,6 +339,25 @@ def test_in_of_a_range_asks_whether_it_has_the_integer(rng):
         assert y.tolist() == [*wanted, up in range(3, 9, 2)]
 
 
+@tw.kernel
+def each_within(X, Y, FROM: tw.constexpr, TO: tw.constexpr, BY: tw.constexpr):
+    n = tw.program_id(0)
+    Y[n] = (X[n] in range(FROM, TO, BY)).to(Y.dtype)
+
+
+@pytest.mark.parametrize(
+    "dtype, places",
+    [("i1", (-100, 120, 3)), ("i1", (120, -120, -7)), ("u1", (250, 3, -5)), ("i4", (-(2**31), 2**31 - 1, 3))],
+)  # fmt: skip
+def test_distances_in_a_range_may_be_beyond_the_dtype(dtype, places, rng):
+    info = np.iinfo(dtype)
+    drawn = rng.integers(info.min, info.max, 40, dtype=dtype)
+    x = np.unique(np.append(drawn, np.array([info.min, info.max, *places[:1]], dtype)))
+    y = np.full(len(x), 9, np.int32)
+    each_within[len(x)](x, y, *places)
+    assert y.tolist() == [int(int(v) in range(*places)) for v in x]
+
+
 def last_row(array):
     return (array.shape[0] - 1).to(tw.i32)
 

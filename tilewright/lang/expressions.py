@@ -367,8 +367,9 @@ def _is_within(frame: Frame, node: ast.Compare, left: Any, right: LoopRange) -> 
     ends = (">=", "<") if step > 0 else ("<=", ">")
     tests = [operate(frame, node, e, left, b) for e, b in zip(ends, (start, stop), strict=True)]
     if abs(step) > 1:
-        distance = operate(frame, node, "-", left, start)
-        tests.append(operate(frame, node, "==", operate(frame, node, "%", distance, abs(step)), 0))
+        # Not their distance, which may be beyond the dtype: % is never negative.
+        places = [operate(frame, node, "%", x, abs(step)) for x in (left, start)]
+        tests.append(operate(frame, node, "==", *places))
     return reduce(lambda a, b: operate(frame, node, "&", a, b), tests)
 
 

@@ -23,12 +23,17 @@ __all__ = ["host_launches"]
 
 
 @tw.kernel
-def column_sums(X, Y, FROM, BY: tw.constexpr = 1, BM: tw.constexpr = 8, BN: tw.constexpr = 64):
-    """Sums of columns from row FROM on, every BY-th block of rows."""
+def column_sums(
+    X, Y, FROM, BY: tw.constexpr = 1, BM: tw.constexpr = 8, BN: tw.constexpr = 64, MANY: tw.constexpr = False
+):  # fmt: skip
+    """Sums of columns from row FROM on, every BY-th block of rows; of functions of each element where MANY."""
     n = tw.program_id(0) * BN
     total = tw.zeros((1, BN), tw.f32)
     for m in range(FROM, X.shape[0], BM * BY):
-        total += tw.sum(tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))), 0)
+        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+        if MANY:
+            x = tw.exp(x) + tw.sin(x) + tw.log(x)
+        total += tw.sum(x, 0)
     tw.store_tile(total, tw.init_tile(Y, [n], (1, BN)))
 
 
@@ -92,3 +97,12 @@ def test_loops_that_do_more_stay_as_they_are():
     args = tw.spec((4096, 64), tw.f32), tw.spec((8, 64), tw.f32)
     assert not lowered(largest, args, False).short
     assert loads(largest, args, True) == loads(largest, args, False)
+
+
+def test_functions_are_few_side_by_side(rng) -> None:
+    """They take longer than what they read, and are many instructions."""
+    args = (rng.random((512, 256)).astype(np.float32), np.zeros(256, np.float32), 0)
+    sizes = {"BM": 8, "BN": 256}
+    alone = loads(column_sums, args, False, **sizes)
+    assert loads(column_sums, args, True, **sizes) >= 4 * alone
+    assert loads(column_sums, args, True, MANY=True, **sizes) <= 3 * alone

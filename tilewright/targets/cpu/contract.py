@@ -337,7 +337,7 @@ class ContractEmitter:
                         across([(find, i.iv, b.plus(i.iv, 1))])
 
         rest = None
-        if few and unit > 1 and main is not length:
+        if few and unit > 1 and main != length:
             rest = b.cmp("slt", main, length)
             if ragged is not None:
                 rest = b.both(rest, b.negated(ragged))

@@ -52,8 +52,9 @@ def _interleave(commit: Operation) -> bool:
     behind = list(
         takewhile(lambda op: is_pure(op) and not isinstance(op, mach.InstrOp), ops_behind(commit))
     )
+    least = max(LEAST, len(products))
     special = [
-        i for i, op in enumerate(behind) if op.name in SPECIAL_FUNCTIONS and _length(op) >= LEAST
+        i for i, op in enumerate(behind) if op.name in SPECIAL_FUNCTIONS and _length(op) >= least
     ]
     if fence is None or len(products) < 2 or not special:
         return False

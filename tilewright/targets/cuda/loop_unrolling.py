@@ -36,6 +36,9 @@ IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
 MOST_BYTES, MOST = 256, 16
 """Of a thread, in how many iterations: they are held in registers."""
+MOST_FUNCTIONS = 64
+"""Values of functions that a thread computes in so many iterations: they take longer than what is read, and each is
+many instructions (an exponential of each of 4096 x 32768 by 16 x 256 on an H200: 264 us, 313 by bytes alone)."""
 GLOBAL = 1
 
 
@@ -57,17 +60,22 @@ def short_loops(module: ModuleOp, threads: int) -> list[tuple[scf.ForOp, int]]:
 
 def _times(loop: scf.ForOp, wanted: int) -> int:
     """How many iterations should run side by side; 1 where the loop does more than read and compute."""
-    read = 0
+    read = functions = 0
     for op in loop.body.block.ops:
         if isinstance(op, mach.LoadOp | mach.MaskedLoadOp) and _is_global(op.pointer):
-            kind = op.result.type
-            count = prod(shape_of(op.result)) if isinstance(kind, VectorType) else 1
-            read += count * itemsize(element_of(kind))
+            read += _elements(op.result) * itemsize(element_of(op.result.type))
+        elif op.name.startswith("math."):
+            functions += _elements(op.results[0])
         elif op is not loop.body.block.last_op and (op.regions or not is_pure(op)):
             return 1
     if not read or "unsignedCmp" in loop.properties:
         return 1
-    return min(MOST, 1 << (max(1, wanted // read).bit_length() - 1))
+    times = min(MOST, wanted // read, MOST_FUNCTIONS // max(1, functions))
+    return 1 << (max(1, times).bit_length() - 1)
+
+
+def _elements(value: SSAValue) -> int:
+    return prod(shape_of(value)) if isinstance(value.type, VectorType) else 1
 
 
 def _is_global(pointer: SSAValue) -> bool:

@@ -210,9 +210,9 @@ def _order(
     if special is None:
         middle = [*begin, *free]
     elif _is_short(late, free, machine):
-        given = [op for op in free if _is_given(op, late)]
-        kept = [op for op in free if op not in given]
-        middle, then = [*first, *begin, *kept, stage.SchedBarrierOp()], given + then
+        handed_on = [op for op in free if _is_given(op, late)]
+        kept = [op for op in free if op not in handed_on]
+        middle, then = [*first, *begin, *kept, stage.SchedBarrierOp()], handed_on + then
     else:
         middle, then = [*begin, *first, stage.SchedBarrierOp()], free + then
     return [

@@ -69,7 +69,7 @@ def _take_turns_at_functions(block: Block, issue: stage.ProductIssueOp) -> bool:
     functions = [op for op in behind if op.name in SPECIAL_FUNCTIONS]
     if not functions:
         return False
-    last = max(functions, key=lambda op: prod(shape_of(op.results[0])))
+    last = max(reversed(functions), key=lambda op: prod(shape_of(op.results[0])))
     block.insert_op_before(stage.PingPongAcquireOp(), issue)
     block.insert_ops_after([stage.PingPongReleaseOp(), stage.SchedBarrierOp()], last)
     return True
