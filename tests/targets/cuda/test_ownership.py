@@ -67,7 +67,7 @@ def test_operands_are_read_by_ldmatrix_without_conflicts(columns, fast):
     assert bank_conflicts(source, memory, 2, vector=8) <= 2
 
 
-@pytest.mark.parametrize("each", MMA_F64, ids=str)
+@pytest.mark.parametrize("each", MMA_F64, ids=lambda each: f"m{each.m[0]}k{each.k}")
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
 def test_f64_is_copied_to_where_no_bank_is_hit_twice(each, order):
     """Half a warp reads four neighbours of each of four lines, along either dimension."""
