@@ -62,7 +62,7 @@ def test_nine_products_are_few_functions(rng, level, kind):
     assert found[0].tobytes() == found[1].tobytes()
     assert error(found[0], expected) < (1e-2 if kind == "bf16" else 1e-5)
     if level != "amx":  # whose loops have tiles, which stay where they are
-        assert lines[1] < 0.6 * lines[0], lines
+        assert lines[1] < 0.7 * lines[0], lines
 
 
 @pytest.mark.parametrize("level", RUNNABLE)

@@ -335,8 +335,9 @@ def _elements(
 
 def _load(op: xegpu.LoadGatherOp) -> None:
     at, kind = Before(op), op.value.type
+    elements = _elements(at, op)
     assert isinstance(kind, VectorType)
-    at.replace(read(at, *_elements(at, op), kind, None))
+    at.replace(read(at, *elements, kind, None))
 
 
 def _store(op: xegpu.StoreScatterOp) -> None:
@@ -347,8 +348,9 @@ def _store(op: xegpu.StoreScatterOp) -> None:
 
 def _atomic(op: xegpu.AtomicRMWOp) -> None:
     at, kind = Before(op), op.value.type
+    elements = _elements(at, op)
     assert isinstance(kind, VectorType)
-    tile, mask = scattered_tile(at, *_elements(at, op), kind.element_type)
+    tile, mask = scattered_tile(at, *elements, kind.element_type)
     assert isinstance(tile.type, TileType)
     value = at.cast(op.value, tile.type.get_shape())
     old = at.add(xetile.AtomicRmwOp(op.kind, value, tile, mask))
