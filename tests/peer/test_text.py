@@ -30,6 +30,8 @@ WIDER = (
     "op xegpu.convert_layout: expected key entry for input_layout",
     # Rows of a block message are a lane's columns where panels lie column by column.
     "mem_desc should be row major when subgroup_block_io is set",
+    # Places are converted as other values are.
+    r"'xegpu.convert_layout' op operand #0 must be vector of .* but got 'vector<\S*index>'",
     # A mem_desc has two dimensions or more, which accesses of any rank reach.
     "mem_desc must be 2D",
 )
