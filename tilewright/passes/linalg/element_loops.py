@@ -32,6 +32,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import memref_type
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.emit import Before
 
 _OF_TILES = (arith.ConstantOp, IndexOp, YieldOp, memref.LoadOp, cf.AssertOp)
@@ -71,16 +72,9 @@ def _is_of_tiles(op: GenericOp, extents: Sequence[tuple[SSAValue, int]]) -> bool
 
 def _sources(values: Iterable[SSAValue], op: GenericOp) -> set[SSAValue]:
     """The elements and indices that values of a body are made of."""
-    block, seen, open_ = op.body.block, set[SSAValue](), list(values)
-    while open_:
-        value = open_.pop()
-        if value not in seen:
-            seen.add(value)
-            owner = value.owner
-            open_ += (
-                owner.operands if isinstance(owner, Operation) and owner.parent is block else ()
-            )
-    return {v for v in seen if v in block.args or isinstance(v.owner, memref.LoadOp | IndexOp)}
+    block = op.body.block
+    found = reached(values, lambda v: operands_of(v, block))
+    return {v for v in found if v in block.args or isinstance(v.owner, memref.LoadOp | IndexOp)}
 
 
 def _is_linear(map_: AffineMap) -> bool:

@@ -12,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS, is_elementwise
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.linalg.accesses import Linear
 from tilewright.passes.linalg.blocks import gather
 from tilewright.passes.linalg.fusion import Node
@@ -84,13 +85,11 @@ class BodyOnTiles:
 
 def _has_poles(op: Operation) -> bool:
     """Whether what is computed in a body may be infinite, or no number, where its operands are 0."""
-    seen, open_ = {op}, [op]
-    while open_:
-        for owner in {v.owner for v in open_.pop().operands} - seen:
-            if isinstance(owner, Operation) and owner.parent is op.parent:
-                seen.add(owner)
-                open_.append(owner)
-    return any(each.name in _POLES for each in seen)
+    makers = (v.owner for v in reached(op.operands, lambda v: operands_of(v, op.parent)))
+    return any(
+        isinstance(each, Operation) and each.parent is op.parent and each.name in _POLES
+        for each in makers
+    )
 
 
 _POLES = (

@@ -65,14 +65,14 @@ def _interleave(commit: Operation) -> bool:
         for op in before
         if is_elementwise_on_vectors(op) and len(op.results) == 1 and _length(op) == length
     ]
-    made = {r for op in shared for r in op.results}
+    parts: dict[SSAValue, list[SSAValue]] = {op.results[0]: [] for op in shared}
     # What is made of the products themselves (the join of their parts) stays behind them.
     pending = {r for op in products for r in op.results}
     for op in before:
         if pending & set(op.operands):
             pending |= set(op.results)
     others = [op for op in before if op not in shared]
-    if made & pending or any(made & set(op.operands) for op in others):
+    if parts.keys() & pending or any(parts.keys() & set(op.operands) for op in others):
         return False
     first = [op for op in others if not pending & set(op.results)]
     block, rest = commit.parent, before[-1].next_op
@@ -80,7 +80,6 @@ def _interleave(commit: Operation) -> bool:
     for op in first:
         op.detach()
     block.insert_ops_before([*first, _barrier()], fence)
-    parts: dict[SSAValue, list[SSAValue]] = {value: [] for value in made}
     for i, product in enumerate(products):
         start, end = (length * j // len(products) for j in (i, i + 1))
         new: list[Operation] = []

@@ -20,7 +20,7 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ModuleOp, VectorType
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.codegen.tiles import element_of, itemsize
@@ -31,6 +31,7 @@ from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.emit import Before
 from tilewright.passes.loops import with_start
 from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.distribute import GLOBAL
 
 IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
@@ -39,7 +40,6 @@ MOST_BYTES, MOST = 256, 16
 MOST_FUNCTIONS = 64
 """Values of functions that a thread computes in so many iterations: they take longer than what is read, and each is
 many instructions (an exponential of each of 4096 x 32768 by 16 x 256 on an H200: 264 us, 313 by bytes alone)."""
-GLOBAL = 1
 
 
 def unroll_loops(module: ModuleOp, threads: int) -> int:
@@ -63,19 +63,15 @@ def _times(loop: scf.ForOp, wanted: int) -> int:
     read = functions = 0
     for op in loop.body.block.ops:
         if isinstance(op, mach.LoadOp | mach.MaskedLoadOp) and _is_global(op.pointer):
-            read += _elements(op.result) * itemsize(element_of(op.result.type))
+            read += prod(shape_of(op.result)) * itemsize(element_of(op.result.type))
         elif op.name.startswith("math."):
-            functions += _elements(op.results[0])
+            functions += prod(shape_of(op.results[0]))
         elif op is not loop.body.block.last_op and (op.regions or not is_pure(op)):
             return 1
     if not read or "unsignedCmp" in loop.properties:
         return 1
     times = min(MOST, wanted // read, MOST_FUNCTIONS // max(1, functions))
     return 1 << (max(1, times).bit_length() - 1)
-
-
-def _elements(value: SSAValue) -> int:
-    return prod(shape_of(value)) if isinstance(value.type, VectorType) else 1
 
 
 def _is_global(pointer: SSAValue) -> bool:

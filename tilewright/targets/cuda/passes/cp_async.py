@@ -257,8 +257,8 @@ def _rewrite(each: _Copies) -> None:
     last = first + slots - 1
     stages = dict.fromkeys(late, last) | {op: first for op in early if op not in named}
     # Addresses of copies are computed while the first product runs.
-    first = next(i for i, op in enumerate(late) if isinstance(op, xetile.TileMmaOp)) + 1
-    schedule = PipelineSchedule(loop, stages, [*late[:first], *early, *late[first:]], last)
+    behind = next(i for i, op in enumerate(late) if isinstance(op, xetile.TileMmaOp)) + 1
+    schedule = PipelineSchedule(loop, stages, [*late[:behind], *early, *late[behind:]], last)
     made = expand_ahead(schedule, _predicate)
     Rewriter.insert_op(stage.DeallocOp(buffer.result), InsertPoint.after(made[-1]))
 
