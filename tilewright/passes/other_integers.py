@@ -35,61 +35,30 @@ from tilewright.dialects.upstream.arith import element
 from tilewright.passes.emit import Before
 
 _SAME = (
-    "arith.",
-    "math.",
-    "memref.",
-    "scf.",
-    "func.",
-    "cf.",
-    "linalg.",
-    "tensor.",
-    "bufferization.",
-    "affine.",
+    *("arith.", "math.", "memref.", "scf.", "func.", "cf."),
+    *("linalg.", "tensor.", "bufferization.", "affine."),
 )
 _MORE = (
     *("gpu.launch", "gpu.func", "gpu.return", "gpu.alloc", "gpu.dealloc", "gpu.memcpy"),
     *("vector.", "builtin.module", "ub."),
 )
 _BITS = (
-    *(
-        "arith.bitcast",
-        "arith.mulsi_extended",
-        "arith.mului_extended",
-        "arith.addui_extended",
-        "memref.view",
-    ),
-    *("memref.atomic_rmw", "tensor.bitcast", "vector.bitcast", "vector.print", "vector.type_cast"),
+    *("arith.bitcast", "arith.mulsi_extended", "arith.mului_extended", "arith.addui_extended"),
+    *("memref.view", "memref.atomic_rmw", "tensor.bitcast"),
+    *("vector.bitcast", "vector.print", "vector.type_cast"),
 )
 _EXACT = (
-    *(
-        "arith.andi",
-        "arith.ori",
-        "arith.xori",
-        "arith.select",
-        "arith.constant",
-        "arith.maxsi",
-        "arith.minsi",
-    ),
-    *("arith.extsi", "arith.extui"),
+    *("arith.andi", "arith.ori", "arith.xori", "arith.select", "arith.constant"),
+    *("arith.maxsi", "arith.minsi", "arith.extsi", "arith.extui"),
 )
 """Their results have the sign of their operands, or more bits than these."""
 _UNSIGNED = UNSIGNED_DIVISIONS | {
-    *(
-        "arith.maxui",
-        "arith.minui",
-        "arith.shrui",
-        "arith.extui",
-        "arith.uitofp",
-        "arith.index_castui",
-    ),
-    *("math.ctpop", "math.ctlz"),
+    *("arith.maxui", "arith.minui", "arith.shrui", "arith.extui"),
+    *("arith.uitofp", "arith.index_castui", "math.ctpop", "math.ctlz"),
 }
 _SUMS = (
-    "vector.reduction",
-    "vector.multi_reduction",
-    "vector.contract",
-    "vector.outerproduct",
-    "vector.scan",
+    *("vector.reduction", "vector.multi_reduction", "vector.contract"),
+    *("vector.outerproduct", "vector.scan"),
 )
 
 
