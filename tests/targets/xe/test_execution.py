@@ -228,6 +228,29 @@ def test_a_counter_and_the_subgroup_of_a_place(rng: np.random.Generator) -> None
     np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("op", ["negf %v", "subf %zero, %v", "mulf %v, %one", "divf %one, %v"])
+def test_negated_before_a_barrier(op: str, rng: np.random.Generator) -> None:
+    """A CPU's OpenCL runtime keeps one negated value for all subgroups where a barrier follows."""
+    text = (
+        kernels.head("%x: memref<32x16xf32>, %y: memref<32x16xf32>", subgroups=4)
+        + f"""
+    %sg = gpu.subgroup_id : index
+    %row = arith.muli %sg, %c8 : index
+    %zero = arith.constant dense<-0.0> : vector<8xf32>
+    %one = arith.constant dense<-1.0> : vector<8xf32>
+    %tx = xegpu.create_nd_tdesc %x : memref<32x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %ty = xegpu.create_nd_tdesc %y : memref<32x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %v = xegpu.load_nd %tx[%row, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>
+    %w = arith.{op} : vector<8xf32>
+    gpu.barrier
+    xegpu.store_nd %w, %ty[%row, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"""
+        + kernels.FOOT
+    )
+    x = random(rng, (32, 16), "f32")
+    (y,) = agree(text, [x, np.full_like(x, np.nan)], [1])
+    np.testing.assert_allclose(y, -1 / x if "div" in op else -x, 1e-6)
+
+
 def test_gemm_by_hand(rng: np.random.Generator) -> None:
     """The inner loop of appendix 1.1, on two workgroups and with ragged edges."""
     text = kernels.gemm(120, 112, 96, sg=(2, 1), rows=32, columns=64)

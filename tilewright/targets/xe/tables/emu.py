@@ -47,15 +47,18 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             )
 
 
-_PHI = re.compile(r"  (%[\w.]+) = phi (i\d+) (.*)")
+_COUNTER = r"phi (?P<counter>i\d+) .*"
+_NEGATED = r"f(?:neg|(?:sub|mul|div)(?=.*(?:splat|zeroinitializer|0x))) (?:[a-z]+ )*?(?P<negated><[^>]*>|half|bfloat|float|double) .*"
+_OPAQUE = re.compile(rf"  (%[\w.]+) = (?:{_COUNTER}|{_NEGATED})")
+"""What passes through memory: integers that loops carry, and floats that are or may be folded to a negation."""
 
 
-def opaque_counters(text: str) -> str:
-    """Loop counters pass through memory.
+def through_memory(text: str) -> str:
+    """Loop counters and negated floats pass through memory.
 
     Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
     starts them wrongly for some of a workgroup's subgroups: in loops with a barrier, and in loops without, whose trip
-    count is known only at run time.
+    count is known only at run time. It keeps one negated value for all subgroups where a barrier follows, of -0.0 - x and x * -1.0 too.
     """
     lines: list[str] = []
     waiting: list[tuple[str, str]] = []
@@ -64,16 +67,17 @@ def opaque_counters(text: str) -> str:
     for line in text.splitlines():
         if line.startswith("define "):
             entry, slots = -1, []
-        phi = _PHI.match(line)
-        if waiting and phi is None and " = phi " not in line:
+        if waiting and " = phi " not in line:
             for name, kind in waiting:
-                lines.append(f"  store volatile {kind} {name}.counted, ptr {name}.slot")
+                lines.append(f"  store volatile {kind} {name}.given, ptr {name}.slot")
                 lines.append(f"  {name} = load volatile {kind}, ptr {name}.slot")
             waiting = []
-        if phi is not None and phi[2] != "i1":
-            waiting.append((phi[1], phi[2]))
-            slots.append(f"  {phi[1]}.slot = alloca {phi[2]}")
-            line = f"  {phi[1]}.counted = phi {phi[2]} {phi[3]}"
+        found = _OPAQUE.match(line)
+        kind = found and (found["counter"] or found["negated"])
+        if found is not None and kind is not None and kind != "i1":
+            waiting.append((found[1], kind))
+            slots.append(f"  {found[1]}.slot = alloca {kind}")
+            line = line.replace(found[1], f"{found[1]}.given", 1)
         if line == "}" and slots:
             lines[entry:entry] = slots
         lines.append(line)
@@ -82,4 +86,4 @@ def opaque_counters(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLE = Table("emu", _callee, EXTENSIONS, text=opaque_counters)
+TABLE = Table("emu", _callee, EXTENSIONS, text=through_memory)
