@@ -170,7 +170,9 @@ def _is_lane_op(op: Operation) -> bool:
     value = op.results[0].type if op.results else op.operands[0].type
     descriptor = op.operands[0 if op.results else 1].type
     shape = getattr(descriptor, "get_shape", lambda: ())()
-    return _rank(value) == 1 and len(shape) == 2
+    return isinstance(value, VectorType) and (
+        _rank(value) == 1 and (len(shape) == 2 or prod(value.get_shape()) < prod(shape))
+    )
 
 
 def _is_lane_access(op: Operation) -> bool:

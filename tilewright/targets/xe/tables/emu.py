@@ -48,7 +48,8 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
 
 
 _COUNTER = r"phi (?P<counter>i\d+) .*"
-_NEGATED = r"f(?:neg|(?:sub|mul|div)(?=.*(?:splat|zeroinitializer|0x))) (?:[a-z]+ )*?(?P<negated><[^>]*>|half|bfloat|float|double) .*"
+_NEGATION = r"f(?:neg|(?:sub|mul|div)(?=.*(?:splat|zeroinitializer|0x)))"
+_NEGATED = rf"{_NEGATION} (?:[a-z]+ )*?(?P<negated><[^>]*>|half|bfloat|float|double) .*"
 _OPAQUE = re.compile(rf"  (%[\w.]+) = (?:{_COUNTER}|{_NEGATED})")
 """What passes through memory: integers that loops carry, and floats that are or may be folded to a negation."""
 
@@ -58,7 +59,8 @@ def through_memory(text: str) -> str:
 
     Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
     starts them wrongly for some of a workgroup's subgroups: in loops with a barrier, and in loops without, whose trip
-    count is known only at run time. It keeps one negated value for all subgroups where a barrier follows, of -0.0 - x and x * -1.0 too.
+    count is known only at run time. It keeps one negated value for all subgroups where a barrier follows, also where it
+    makes a negation of -0.0 - x or x * -1.0.
     """
     lines: list[str] = []
     waiting: list[tuple[str, str]] = []
