@@ -376,39 +376,12 @@ def test_parts_of_rows_cost_few_rows_beside_them_as_much_as_a_copy(shape, column
     assert twice > 1.2 * once
 
 
-def test_vectors_beyond_groups_of_four_are_multiplied_alone():
-    """Beside four rows, where B lies: 96 columns are a group of 64 and two vectors more."""
-    each = {n: seconds((4, 14336, 4096), (4, n), BF16, threads=16) for n in (64, 96, 128)}
-    assert each[128] < 1.05 * each[64] < 0.8 * each[96]
-
-
-def test_sums_along_rows_of_b_are_added_up_across_in_the_end():
-    """Of few rows beside rows of B that run along k: short ones take longer for each k than long ones."""
-    a, b = Side(8, 8, True, True), Side(320, 294, True, True)
-    costs = PanelCosts(machine("avx512"), 1, PANEL_RATES)
-
-    def each(k):
-        return costs.causes([PlacedProduct(("f32",) * 3, a, b, k, 1)], 1)["products"] / k
-
-    assert each(203) > 1.1 * each(4060)
-
-
 def test_a_core_may_have_rates_of_its_own():
     x86 = machine("vnni").architecture
     known = CpuMachine.of(x86, "vnni", core="znver5")
     assert known.panel_rates.stream > machine("vnni").panel_rates.stream == PANEL_RATES.stream
     assert known.key() != CpuMachine.of(x86, "vnni", core="icelake-server").key()
     assert CpuMachine.of(x86, "vnni", core="icelake-server").panel_rates == PANEL_RATES
-
-
-def test_rows_so_long_that_those_behind_are_not_fetched_come_later_on_some_cores():
-    def told(columns, long_runs):
-        costs = PanelCosts(machine("vnni"), 1, replace(PANEL_RATES, long_runs=long_runs))
-        b = Side(columns, 8192, True, False)
-        product = PlacedProduct(("f32",) * 3, Side(4, 4, True, True), b, 4096, 1)
-        return sum(costs.causes([product], b.tiles).values())
-
-    assert told(512, 0.5) == told(512, 1.0) and told(1024, 0.5) > 1.5 * told(1024, 1.0)
 
 
 def test_a_round_of_a_few_programs_is_no_whole_round():

@@ -52,16 +52,14 @@ from tilewright.targets.cpu.machine import (
     STREAM_BYTES,
     STREAMS,
     STRIP_BYTES,
-    THIN_RUN,
     CpuMachine,
     among_sets,
     columns_at_once,
     few_reads,
     shallower,
-    thin_depth,
 )
 from tilewright.targets.cpu.product_kernel import (
-    LINE,
+    COPIED_BYTES,
     ProductKernel,
     fetched,
     has_rest,
@@ -75,19 +73,12 @@ from tilewright.targets.cpu.product_kernel import (
     ragged_in,
     result_bytes,
 )
+from tilewright.targets.cpu.thin_cost import thin_costs
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import Order, PlacedProduct, Side
 
 MANY = 16
 """Threads."""
-THIN_ROWS, THIN_BLOCK = 8, 4
-"""Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
-THIN_SUMS = 64
-"""k that is multiplied while vectors of their sums are added up across."""
-THIN_NEAR = 1 << 14
-"""Bytes of rows of B that are multiplied side by side (`thin`) up to which the rows behind them are fetched by name."""
-ALONE_SECONDS = 5e-9
-"""Of a vector beyond whole groups of these, besides: nothing fetches its line."""
 STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
@@ -108,8 +99,6 @@ back and fetched again."""
 NEAREST_BYTES = 3 << 14
 """Of the first cache: deeper blocks of few columns come from the second one for each panel of A's rows. Rows that lie
 in their array come no faster than that anyway (`in_tiles`)."""
-COPIED_BYTES = 1 << 20
-"""Of it, for C and an operand's block that a reader packs or fetches."""
 BESIDE_TWO = 4
 """Rows that tiles read where they lie have two of so many lines that a core has under way beside two tiles of the other
 side; of each tile more there is one line more."""
@@ -133,7 +122,7 @@ class PanelCosts:
         return cache(partial(shortest_part, self.machine))
 
     @cached_property
-    def _kernel(self) -> Callable[[tuple[str, str, str]], ProductKernel]:
+    def kernel(self) -> Callable[[tuple[str, str, str]], ProductKernel]:
         return cache(partial(kernel_for, self.machine))
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
@@ -160,7 +149,7 @@ class PanelCosts:
 
     def _beside(self, p: PlacedProduct) -> float:
         """Seconds that a part of k takes besides: sums are added up; where tiles are multiplied, rows begin anew."""
-        anew = p.a.mean * self.rates.row if self._kernel(p.types).tiles else 0.0
+        anew = p.a.mean * self.rates.row if self.kernel(p.types).tiles else 0.0
         return ADDED_BYTES * p.a.mean * p.b.mean / self.rates.sums + anew
 
     def _division(self, products: Sequence[PlacedProduct], programs: int) -> tuple[int, int]:
@@ -187,7 +176,7 @@ class PanelCosts:
         return more * ceil(whole / self.threads)
 
     @property
-    def _stream(self) -> float:
+    def stream(self) -> float:
         """Bytes per second that each core reads from memory while all do."""
         return min(self.rates.stream, self.rates.memory / self.threads)
 
@@ -205,7 +194,7 @@ class PanelCosts:
         forms, idle = list[int | None](), False
         parts, _ = self._division(products, programs)
         for p in products:
-            kernel = self._kernel(p.types)
+            kernel = self.kernel(p.types)
             form = self._form(p, kernel)
             if form == DEEPER and p.k * itemsize_of(p.types[1]) <= kernel.depth:  # one block
                 form = None
@@ -230,10 +219,10 @@ class PanelCosts:
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
-        kernel, rates = self._kernel(p.types), self.rates
+        kernel, rates = self.kernel(p.types), self.rates
         form = self._form(p, kernel)
         if form in (0, 1):
-            return self._thin_costs(p, form, kernel.tiles)
+            return thin_costs(self, p, form, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = padded_in(p, kernel)
         swapped, pitch = is_swapped(p, kernel), p.b.whole * itemsize_of(p.types[1])
@@ -309,7 +298,7 @@ class PanelCosts:
                 meanwhile += other.mean / kernel.rows * again / rates.far_panels
             if by_rows and (side is p.a or (paged and p.reads(side) <= few)):
                 pages = p.a.mean * blocks * rates.row_of_a if side is p.a else 0.0
-                meanwhile += mine / self._stream + pages
+                meanwhile += mine / self.stream + pages
                 continue
             if not side.loaded:  # computed from as many sums, written and read again
                 made = 2 * (mine + 4 * p.k * side.mean)
@@ -321,13 +310,13 @@ class PanelCosts:
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
                 if all_of_it > COPIED_BYTES:  # from memory; A's also go there, which B's rates tell
-                    packed = min(packed, self._stream / (2 if side is p.a else 1))
+                    packed = min(packed, self.stream / (2 if side is p.a else 1))
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
                 far = rates.far_panels
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
-                    far = min(far, self._stream)
-                again = self._read(p, side, mine, far, all_of_it)
+                    far = min(far, self.stream)
+                again = self.read(p, side, mine, far, all_of_it)
                 if in_rows and not kernel.tiles:  # a panel of B serves many rows that lie
                     meanwhile += again
                 else:
@@ -344,10 +333,10 @@ class PanelCosts:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * fetched(side.mean * size, rates.paired)
                 strips = side is p.b and kernel.tiles and not side.along_k
-                run = rates.run if side.along_k else rates.run * self._vain
-                bytes = lines + (self._torn(p, lines) if strips else runs * run)
+                run = rates.run if side.along_k else rates.run * self.vain
+                bytes = lines + (self.torn(p, lines) if strips else runs * run)
                 if in_time and side is p.b:
-                    late = hypot(multiplied, lines / self._stream) - multiplied
+                    late = hypot(multiplied, lines / self.stream) - multiplied
                     near = 0.0 if lies else lines / rates.pack_rows
                     if lies or (p.a.tile + p.b.tile) * kernel.depth > NEAREST_BYTES:
                         near += lines / rates.panels
@@ -356,8 +345,8 @@ class PanelCosts:
                 if in_place and not kernel.tiles:
                     # Meanwhile; by later groups of columns from the second cache.
                     late = self._late(side, p.k * size, kernel.depth, sums)
-                    meanwhile += late * mine / self._stream
-                    meanwhile += mine / min(rates.in_place, self._stream)
+                    meanwhile += late * mine / self.stream
+                    meanwhile += mine / min(rates.in_place, self.stream)
                     meanwhile += mine * (ceil(other.tile / kernel.wide) - 1) / rates.panels
                     continue
                 if in_place:
@@ -374,11 +363,11 @@ class PanelCosts:
                     first = self._first(p, side, bytes)
                     near = min(once, first / bytes * once + (bytes - first) / rates.far_panels)
                     near, beside = near + (passes - 1) * again, once + multiplied / passes
-                    late = first / self._stream - beside
+                    late = first / self.stream - beside
                     found.append(("copies", near + max(0.0, late), True))
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
-                packed = min(packed, self._stream) if far and not copied else packed
+                packed = min(packed, self.stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
@@ -402,61 +391,19 @@ class PanelCosts:
             return 0.0
         return p.a.mean * p.b.mean * size / self.rates.parted
 
-    def _torn(self, p: PlacedProduct, bytes: float) -> float:
+    def torn(self, p: PlacedProduct, bytes: float) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
-        size, vain = itemsize_of(p.types[1]), self._vain
+        size, vain = itemsize_of(p.types[1]), self.vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
-        partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
+        partial = PARTIAL if far and self.kernel(p.types).tiles else 0.0
         return vain * (p.k * STRIP + partial * bytes)
 
     @property
-    def _vain(self) -> float:
+    def vain(self) -> float:
         """Of what a core fetches beyond its part of a row, what no other one reads just then."""
         return 1 / self.threads if self.threads >= SHARING else 1.0
 
-    def _thin_costs(
-        self, p: PlacedProduct, left: int, tiles: bool
-    ) -> list[tuple[str, float, bool]]:
-        """The same of a product whose side `left` (0 is A) is multiplied where it lies; `tiles` could multiply it. It
-        is read meanwhile, but where both take alike each waits for the other: they take the root of both squares."""
-        rates, vector = self.rates, self.machine.vector_bytes
-        short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
-        read: float = p.k * long.extent * itemsize_of(p.types[left])
-        if not long.along_k:
-            again = tiles or short.tiles > 1
-            read += self._torn(p, read) if again else self._vain * p.k * rates.run
-        near = read / rates.panels if left == 0 else 0.0
-        unpaired = self._unpaired(p) if left == 1 and not long.along_k else None
-        if unpaired is not None and THIN_RUN * long.extent * itemsize_of(p.types[1]) > THIN_NEAR:
-            read /= rates.long_runs
-        read = self._read(p, long, read, self._stream)
-        row = short.tile * itemsize_of(p.types[1 - left])
-        packed = p.k * row / rates.pack_rows
-        if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
-            apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
-            packed += p.k * apart * min(1.0, self.threads / long.tiles)
-        kernel = self._kernel(p.types)
-        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, itemsize_of(p.types[2]))
-        rate = per_clock * rates.hertz
-        block, few, columns, blocks = vector // 4, 1, short.tile, 1
-        if left == 0:
-            block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
-            again = block * itemsize_of(p.types[0]) if short.tile > few else 0
-            blocks = ceil(p.k / thin_depth(few, kernel.dots, again))
-        rate *= rates.inner if long.along_k else self.machine.in_shares(short.tile)
-        depth = in_whole(p.k, vector // 4) + THIN_SUMS * blocks if long.along_k else p.k
-        multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
-        multiplied = hypot(multiplied + near, read) + p.k * (unpaired or 0) * ALONE_SECONDS
-        return [("products", multiplied, True), ("copies", packed, True)]
-
-    def _unpaired(self, p: PlacedProduct) -> int:
-        """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
-        m, lanes = self.machine, self.machine.vector_bytes // max(4, itemsize_of(p.types[2]))
-        unrolled = m.unrolls(p.a.tile, 1 if self._kernel(p.types).single else 2)
-        group = lanes * m.thin_vectors(p.a.tile, p.b.tile, lanes, unrolled)
-        return -(-(p.b.extent % group) // lanes) if group > lanes else 0
-
-    def _read(
+    def read(
         self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: float = 0.0
     ) -> float:
         """Seconds of a program for reading a side where it lies, or its `panels`, so many bytes of all programs."""

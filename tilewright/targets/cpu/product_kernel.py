@@ -20,6 +20,8 @@ LINE = 64
 """Bytes of memory that are read together, and of a row of a tile."""
 TILE_DEPTH = 1024
 """Bytes of a block of k where tiles are multiplied."""
+COPIED_BYTES = 1 << 20
+"""Of the second cache, for C and an operand's block that a reader packs or fetches."""
 
 
 @frozen
