@@ -234,3 +234,34 @@ gpu.module @m {
 }""")
     carry_offsets(module)
     module.verify()
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_addresses_of_one_loop_are_of_their_own(chosen: bool):
+    """Two results of one op had been one base."""
+    module = parse_module("""
+gpu.module @m {
+ gpu.func @k(%A: memref<16x16xf32>, %B: memref<16x16xf32>, %O: memref<16x16xf32>, %c: i1) kernel
+     attributes {tilewright.level = "workgroup"} {
+  %p0 = memref.extract_aligned_pointer_as_index %A : memref<16x16xf32> -> index
+  %q0 = memref.extract_aligned_pointer_as_index %B : memref<16x16xf32> -> index
+  %p = arith.index_cast %p0 : index to i64
+  %q = arith.index_cast %q0 : index to i64
+  %l:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%x = %p, %y = %q) -> (i64, i64) {
+    scf.yield %y, %x : i64, i64
+  }
+  %b = xetile.init_tile %l#0[0, 0], [16, 16], [16, 1] : i64 -> !xetile.tile<16x16xf32>
+  %d = xetile.init_tile %l#1[0, 0], [16, 16], [16, 1] : i64 -> !xetile.tile<16x16xf32>
+  %e = arith.select %c, %b, %d : !xetile.tile<16x16xf32>
+  %v = xetile.load_tile %e : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+  %o = xetile.init_tile %O[0, 0] : memref<16x16xf32> -> !xetile.tile<16x16xf32>
+  xetile.store_tile %v, %o : vector<16x16xf32>, !xetile.tile<16x16xf32>
+  gpu.return
+ }
+}""")
+    carry_offsets(module)
+    module.verify()
+    a, b = (np.full((16, 16), n, np.float32) for n in (1, 2))
+    o = np.zeros_like(a)
+    reference.run(module, (1, 1, 1), [a, b, o, chosen])
+    np.testing.assert_array_equal(o, b if chosen else a)

@@ -231,6 +231,18 @@ def carry_what_changes(loop: scf.ForOp) -> scf.ForOp:
     return carrying(loop, kept)
 
 
+def give_what_differs(op: scf.IfOp) -> None:
+    """What both sides of a branch give has the name that it has outside."""
+    ends = [terminator(region.block).operands for region in op.regions if region.blocks]
+    kept = [i for i in range(len(op.results)) if any(end[i] is not ends[0][i] for end in ends)]
+    if len(kept) == len(op.results):
+        return
+    for i, result in enumerate(op.results):
+        if i not in kept:
+            result.replace_all_uses_with(ends[0][i])
+    _giving(op, [[end[i] for i in kept] for end in ends], kept)
+
+
 def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None:
     kept = [i for i in range(len(op.results)) if op.results[i] in values]
     if len(kept) != len(op.results):

@@ -17,30 +17,30 @@ accesses one of them becomes ifs with each:
       scf.yield %u, %t }                                 scf.yield %y, %m, %x, %n }
 
 Who uses it says what a root, a move and an access are (`Client`). Requires: bases that meet are there before they do;
-others are refused. Guarantees: no op moves or carries a descriptor any more; coordinates that a loop never changes are
-not carried. scf.for, scf.if, scf.while and arith.select are handled.
+others are refused. Guarantees: no op moves or carries a descriptor any more; coordinates that an scf.for never changes,
+and that the sides of an scf.if share, are not carried. scf.for, scf.if, scf.while and arith.select are handled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
-from xdsl.traits import MemoryEffectKind
 
 from tilewright.diagnostics import TilewrightError, unsupported
-from tilewright.dialects.effects import memory_effects
-from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.arith import constants, folded
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, given_by, operands_of, origins
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, operands_of, origins
+from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.passes.emit import Before
-from tilewright.passes.memory_objects import chosen_from
+from tilewright.passes.loops import carry_what_changes, give_what_differs
+from tilewright.passes.memory_objects import chosen_from, is_pure
 
 _MOVERS = "scf.for, scf.while, scf.if and arith.select may give such values, and the ops that make and move them"
 
@@ -81,6 +81,24 @@ class Client(Protocol):
         ...
 
 
+Bases = Mapping[int, Placed]
+"""What a descriptor may be of: by number the roots, and those parts that no move changes."""
+
+
+@dataclass(frozen=True)
+class _At:
+    """Where a descriptor is: of which base, and those parts that moves change."""
+
+    bases: Bases
+    number: Index
+    parts: tuple[Index, ...]
+
+    def on(self, number: int) -> Placed:
+        """As a position on one of its bases."""
+        base = self.bases[number]
+        return Placed(base.root, [*self.parts, *base.parts])
+
+
 def add(a: Index, b: Index, at: Operation) -> Index:
     """The sum of two coordinates, folded where that needs no op."""
     if _is_zero(a) or _is_zero(b):
@@ -100,25 +118,36 @@ def _type_of(index: Index) -> Attribute:
 
 
 class PositionRewriter:
-    """Applies a client to a region."""
+    """Applies a client to a region; what loops and branches carry is split as by every lowering (`control`)."""
 
     def __init__(self, client: Client):
         self.client = client
-        self.placed: dict[SSAValue, Placed] = {}
-        self._dead: list[Operation] = []
-        self._bases: list[Placed] = []
-        """What ops create that meets others of other bases, by the number with which its position ends."""
-        self._among: dict[SSAValue, list[int]] = {}
-        """Of a descriptor, which of these it may be."""
+        self.placed: dict[SSAValue, _At] = {}
         self._given: dict[SSAValue, list[SSAValue]] = {}
-        """What an op that creates one was given when it was asked: loops before it are rebuilt since."""
+        """What an op that creates a descriptor was given when it was asked: loops before it may be rebuilt since."""
+        self._alike: dict[object, int] = {}
+        """The numbers of bases."""
+        self._bases: dict[SSAValue, Bases] = {}
+        """Those of what control flow gives."""
+        self._dead: list[Operation] = []
+        self._built: list[Operation] = []
+        """New loops and branches, inner ones first."""
+        self._front: Operation | None = None
+        """The loop or branch that is being converted, in no other one."""
+        self._numbers: dict[int, SSAValue] = {}
+        """Constants in front of it."""
+        self._out: Block | None = None
 
     def run(self, region: Region) -> None:
-        self._number(region)
         self._region(region)
         for op in reversed(self._dead):
             if op.parent is not None and not any(result.first_use for result in op.results):
                 Rewriter.erase_op(op)
+        for op in self._built:
+            if isinstance(op, scf.ForOp):
+                carry_what_changes(op)
+            elif isinstance(op, scf.IfOp):
+                give_what_differs(op)
 
     def _region(self, region: Region) -> None:
         for block in region.blocks:
@@ -131,100 +160,25 @@ class PositionRewriter:
                         f"a value of type {argument.type} enters this block from elsewhere",
                         hint=_MOVERS,
                     )
-            self._block(block)
-
-    def _block(self, block: Block) -> None:
-        for op in list(block.ops):
-            self._op(op)
-
-    # --- Several bases -------------------------------------------------------------------
-
-    def _number(self, region: Region) -> None:
-        """Numbers what ops create where it meets others of other bases."""
-        ends: dict[SSAValue, list[SSAValue]] = {}
-        for value in (v for op in region.walk() for v in values_made(op) if self._moves(v)):
-            before = () if chosen_from(value) else self._from(value)
-            ends[value] = ends.get(before[0], []) if before else origins([value], self._from)
-        groups: dict[SSAValue, list[SSAValue]] = {}  # what meets, directly or by what it meets
-        for met in ends.values():
-            if len(met) > 1:
-                group = list(dict.fromkeys(v for e in met for v in groups.get(e, [e])))
-                groups.update(dict.fromkeys(group, group))
-        numbers: dict[SSAValue, int] = {}
-        for group in {id(g): g for g in groups.values()}.values():
-            created = {v: at for v in group if (at := self._created(v)) is not None}
-            first = next(iter(created.values()), None)
-            if first is None or all(_same(first.root, at.root) for at in created.values()):
-                continue
-            begin = len(self._bases)
-            for value, at in created.items():
-                parts, fixed = self._split(at)
-                known = self._bases[begin:]
-                same = (
-                    n
-                    for n, o in enumerate(known, begin)
-                    if _same(o.root, at.root) and self._split(o)[1] == fixed
-                )
-                if (number := next(same, None)) is None:
-                    number = len(self._bases)
-                    self._bases.append(at)
-                numbers[value] = number
-                self.placed[value] = Placed(first.root, [*parts, number])
-        for value, met in ends.items():
-            found = sorted({numbers[v] for v in met if v in numbers})
-            if not found:
-                continue
-            self._among[value] = found
-            if len(met) > 1:
-                outer = value.owner if isinstance(value, OpResult) else value.owner.parent_op()
-                assert isinstance(outer, Operation)
-                for at in (self._bases[n] for n in found):
-                    before = [v for v in (at.root, *self._split(at)[1]) if isinstance(v, SSAValue)]
-                    if not all(_made_before(outer, v) for v in before):
-                        raise _of_other_bases(outer)
-
-    def _split(self, created: Placed) -> tuple[list[Index], list[Index]]:
-        """The parts of a base's position that may move, and those that stay."""
-        count = self.client.movable(created)
-        return created.parts[:count], created.parts[count:]
-
-    def _from(self, value: SSAValue) -> Sequence[SSAValue]:
-        """The descriptors that one is one of, or is moved from."""
-        return chosen_from(value) or [v for v in operands_of(value) if self._moves(v)][:1]
-
-    def _created(self, value: SSAValue) -> Placed | None:
-        op = value.owner
-        if not isinstance(op, Operation) or (created := self.client.root(op)) is None:
-            return None
-        self.placed[value], self._given[value] = created, [*op.operands]
-        return created
-
-    def _follow(self, became: dict[Index, Index]) -> None:
-        """Of values that others took the place of, descriptors are at these."""
-        for each in (*self.placed.values(), *self._bases) if became else ():
-            if isinstance(root := became.get(each.root), SSAValue):
-                each.root = root
-            each.parts = [became.get(part, part) for part in each.parts]
+            for op in list(block.ops):
+                self._op(op)
 
     def _op(self, op: Operation) -> None:
-        if len(op.results) == 1 and (given := self._given.get(op.results[0])) is not None:
-            self._follow({a: b for a, b in zip(given, op.operands, strict=True) if a is not b})
-            self._dead.append(op)
-            return
-        if (created := self.client.root(op)) is not None:
-            self.placed[op.results[0]] = created
+        if len(op.results) == 1 and self._created(op.results[0]) is not None:
             self._dead.append(op)
             return
         used = {n: self.placed[v] for n, v in enumerate(op.operands) if v in self.placed}
-        if used and (parts := self._moved(op, used[min(used)])) is not None:
-            self.placed[op.results[0]] = Placed(used[min(used)].root, parts)
+        if used and (moved := self._moved(op, used[min(used)])) is not None:
+            self.placed[op.results[0]] = moved
             self._dead.append(op)
-        elif isinstance(op, LOOPS_AND_BRANCHES):
+        elif isinstance(op, LOOPS_AND_BRANCHES) and any(
+            self._moves(names[-1]) for _, names in given_as(op)
+        ):
             self._structured(op)
         elif used and isinstance(op, arith.SelectOp):
             self._select(op, *used.values())
         elif used and not isinstance(op, (scf.YieldOp, scf.ConditionOp)):
-            self._access(op, used, {n: m for n in used if (m := self._among.get(op.operands[n]))})
+            self._access(op, used)
         else:
             if any(self._moves(result) for result in op.results):
                 raise unsupported(
@@ -233,189 +187,171 @@ class PositionRewriter:
             for region in op.regions:
                 self._region(region)
 
-    def _moved(self, op: Operation, here: Placed) -> list[Index] | None:
-        number = here.parts[-1:] if op.results and op.results[0] in self._among else []
-        bare = Placed(here.root, here.parts[: len(here.parts) - len(number)])
-        distance = self.client.moved(op, bare)
-        return None if distance is None else [*_aligned_sum(bare.parts, distance, op), *number]
+    def _moves(self, value: SSAValue) -> bool:
+        return self.client.is_moving(value.type)
 
-    def _access(self, op: Operation, used: dict[int, Placed], among: dict[int, list[int]]) -> None:
-        """The access of what `used` says; of descriptors that may be one `among` several a branch on either side."""
-        if not among:
-            self.client.access(op, used)
+    # --- Bases -----------------------------------------------------------------------------
+
+    def _created(self, value: SSAValue) -> _At | None:
+        """Where an op creates a descriptor; None where its op creates none."""
+        op = value.owner
+        if not isinstance(op, Operation):
+            return None
+        if self._given.get(value) != [*op.operands]:
+            if (created := self.client.root(op)) is None:
+                return None
+            count = self.client.movable(created)
+            base = Placed(created.root, created.parts[count:])
+            number = self._alike.setdefault(_key(base), len(self._alike))
+            self.placed[value] = _At({number: base}, number, tuple(created.parts[:count]))
+            self._given[value] = [*op.operands]
+        return self.placed[value]
+
+    def _from(self, value: SSAValue) -> Sequence[SSAValue]:
+        """The descriptors that one is one of, or is moved from."""
+        return chosen_from(value) or [v for v in operands_of(value) if self._moves(v)][:1]
+
+    def _bases_of(self, place: SSAValue) -> Bases:
+        """What control flow may give here. Those of several are made in front of it."""
+        if place in self._bases:
+            return self._bases[place]
+        op = place.owner if isinstance(place, OpResult) else place.owner.parent_op()
+        assert isinstance(op, Operation)
+        found: dict[int, Placed] = {}
+        made = [at for v in origins([place], self._from) if (at := self._created(v)) is not None]
+        for number, base in (item for at in made for item in at.bases.items()):
+            if number not in found or op.is_ancestor(found[number].root.owner):
+                found[number] = base
+        if len({len(at.parts) for at in made}) > 1:
+            raise _of_other_bases(op)
+        for base in found.values():
+            of = [base.root, *base.parts] if len(found) > 1 else [base.root]
+            if not all(_made_before(op, v) for v in of if isinstance(v, SSAValue)):
+                raise _of_other_bases(op)
+        self._bases[place] = found
+        return found
+
+    def _moved(self, op: Operation, here: _At) -> _At | None:
+        bare = here.on(min(here.bases))
+        if (distance := self.client.moved(op, bare)) is None:
+            return None
+        parts = _aligned_sum(bare.parts, distance, op)
+        return replace(here, parts=tuple(parts[: len(parts) - len(bare.parts) + len(here.parts)]))
+
+    def _access(self, op: Operation, used: dict[int, _At]) -> None:
+        """The access of what `used` says; of descriptors that may be of several bases a branch on either side."""
+        place = next((n for n, at in used.items() if not isinstance(at.number, int)), None)
+        if place is None:
+            self.client.access(op, {n: at.on(at.number) for n, at in used.items()})  # pyright: ignore
             return
-        place, (number, *others) = min(among.items())
-        base, (*parts, hit) = self._bases[number], used[place].parts
-        with_one = {**used, place: Placed(base.root, [*parts, *self._split(base)[1]])}
-        rest = {n: met for n, met in among.items() if n != place}
-        if not others or hit == number:
-            self._access(op, with_one, rest)
+        at, (first, *others) = used[place], sorted(used[place].bases)
+        with_one = {**used, place: replace(at, number=first)}
+        if not others:
+            self._access(op, with_one)
             return
-        if isinstance(hit, int):
-            self._access(op, used, {**among, place: others})
-            return
-        at, clones = Before(op), [op.clone() for _ in range(2)]
+        clones, before = [op.clone() for _ in range(2)], Before(op)
         then, otherwise = (Block([clone, scf.YieldOp(*clone.results)]) for clone in clones)
-        test = at.compare("eq", hit, number)
+        test = before.compare("eq", at.number, first)
         branch = scf.IfOp(test, [r.type for r in op.results], [then], [otherwise])
         for each in (branch, *clones):
             each.location = op.location
         Rewriter.replace_op(op, branch)
-        self._access(clones[0], with_one, rest)
-        self._access(clones[1], used, {**among, place: others})
+        self._access(clones[0], with_one)
+        rest = {number: at.bases[number] for number in others}
+        self._access(clones[1], {**used, place: replace(at, bases=rest)})
 
-    def _root_of(self, op: Operation, given: Sequence[Placed]) -> SSAValue:
-        """The root of descriptors that meet at an op."""
-        first, *others = given
-        if all(len(first.parts) == len(o.parts) and _meet(first.root, o.root, op) for o in others):
-            return first.root
-        raise _of_other_bases(op)
+    # --- Control flow ------------------------------------------------------------------------
 
-    def _select(self, op: arith.SelectOp, a: Placed, b: Placed) -> None:
-        root, at = self._root_of(op, [a, b]), Before(op)
-        parts: list[Index] = [
+    def _select(self, op: arith.SelectOp, a: _At, b: _At) -> None:
+        bases, at = self._bases_of(op.result), Before(op)
+        number, *parts = (
             x if x is y else at.add(arith.SelectOp(op.cond, at.index(x), at.index(y)))
-            for x, y in zip(a.parts, b.parts, strict=True)
-        ]
-        self.placed[op.result] = Placed(root, parts)
+            for x, y in zip((a.number, *a.parts), (b.number, *b.parts), strict=True)
+        )
+        self.placed[op.result] = _At(bases, number, tuple(parts))
         self._dead.append(op)
 
-    # --- Structured control flow ---------------------------------------------------------
-
-    def _structured(self, op: scf.ForOp | scf.IfOp | scf.WhileOp) -> None:
-        """The loop or branch that carries coordinates instead of descriptors, those that it changes."""
-        meets = list(given_as(op))
-        for block in (b for region in op.regions for b in region.blocks):
-            for argument in list(block.args):
-                if self._moves(argument):
-                    self.placed[argument] = self._opened(op, block, argument)
-            self._block(block)
-        moving = [(given, names[-1]) for given, names in meets if self._moves(names[-1])]
-        if not moving:
-            return
-        came = {
-            place: [self._placed_at(user, user.operands[n]) for user, n in given]
-            for given, place in moving
-        }
-        for each in came.values():
-            root = self._root_of(op, each)
-            if root is not each[0].root:
-                each[0] = Placed(root, each[0].parts)
-        changed = {place: self._changed(op, place, each) for place, each in came.items()}
-        for place, each in came.items():
-            if isinstance(place, BlockArgument):
-                self._close(place, changed[place], each[0])
-        users: dict[Operation, dict[int, SSAValue]] = {}
-        for given, place in moving:
-            for user, n in given:
-                users.setdefault(user, {})[n] = place
-        # Behind `_close`: what a loop leaves alone of one descriptor, another may be given.
-        operands = {user: self._carried(user, places, changed) for user, places in users.items()}
-        inits = operands.pop(op, list(op.operands))
-        for user, values in operands.items():
-            user.operands = values
-        results = [(names[-1], names[0]) for _, names in meets if isinstance(names[0], OpResult)]
-        self._finish(op, inits, results, came, changed)
-
-    def _moves(self, value: SSAValue) -> bool:
-        return self.client.is_moving(value.type)
-
-    def _placed_at(self, user: Operation, value: SSAValue) -> Placed:
-        if value not in self.placed:
-            raise unsupported(user, f"the position of this {value.type} is unknown")
-        return self.placed[value]
-
-    def _opened(self, op: Operation, block: Block, argument: BlockArgument) -> Placed:
-        """A block's descriptor at new arguments, one for each coordinate."""
-        start = self._placed_at(op, given_by(argument)[0])
-        parts: list[Index] = []
-        for number, part in enumerate(start.parts):
-            new = block.insert_arg(_type_of(part), len(block.args))
-            hint = argument.name_hint
-            new.name_hint = None if hint is None else f"{hint}_{number}"
-            parts.append(new)
-        return Placed(start.root, parts)
-
-    def _changed(self, op: Operation, place: SSAValue, given: list[Placed]) -> list[int]:
-        """The coordinates that are not the same in every iteration, or on all sides."""
-        first, *others = given
-        if isinstance(op, scf.ForOp):
-            first = self.placed[place]
-        # What an scf.while leaves alone is found by canonicalisation.
-        return [
-            p
-            for p, part in enumerate(first.parts)
-            if isinstance(op, scf.WhileOp) or any(o.parts[p] is not part for o in others)
-        ]
-
-    def _carried(
-        self, user: Operation, places: dict[int, SSAValue], changed: dict[SSAValue, list[int]]
-    ) -> list[SSAValue]:
-        """The operands of a loop or of a block's end: what does not move, and then coordinates."""
-        given, at = list(user.operands), Before(user)
-        return [
-            *(value for n, value in enumerate(given) if n not in places),
-            *(
-                at.index(self.placed[given[n]].parts[p])
-                for n, place in places.items()
-                for p in changed[place]
-            ),
-        ]
-
-    def _close(self, argument: BlockArgument, changed: list[int], start: Placed) -> None:
-        """Removes a block's descriptor, and its coordinates that a loop leaves alone."""
-        block = argument.block
-        for p, part in enumerate(self.placed[argument].parts):
-            if p in changed:
-                continue
-            loop = block.parent_op()
-            assert isinstance(part, BlockArgument) and loop is not None
-            before = start.parts[p]
-            value = Before(loop).index(before)
-            part.replace_all_uses_with(value)
-            self._follow({part: before})
-            block.erase_arg(part)
-            if value.first_use is None and isinstance(value.owner, arith.ConstantOp):
-                Rewriter.erase_op(value.owner)
-
-    def _finish(
-        self,
-        old: Operation,
-        operands: Sequence[SSAValue],
-        results: Sequence[tuple[SSAValue, SSAValue]],
-        given: dict[SSAValue, list[Placed]],
-        changed: dict[SSAValue, list[int]],
-    ) -> None:
-        """Puts the rebuilt op into its place and gives its results, of these places, their meaning."""
-        kept = [result for place, result in results if place not in given]
-        types = [result.type for result in kept]
-        for place, _ in results:
-            types += [_type_of(given[place][0].parts[p]) for p in changed.get(place, ())]
-        for region in old.regions:
-            for block in region.blocks:
-                for argument in [a for a in block.args if a in given]:
-                    block.erase_arg(argument, safe_erase=False)
-        new = type(old).create(
-            operands=operands,
-            result_types=types,
-            properties=old.properties,
-            attributes=old.attributes,
-            regions=[old.detach_region(region) for region in list(old.regions)],
-        )
-        new.location = old.location
-        Rewriter.insert_op(new, InsertPoint.before(old))
-        for before, after in zip(kept, new.results, strict=False):
-            after.name_hint = before.name_hint
-            before.replace_all_uses_with(after)
-        coordinates = iter(new.results[len(kept) :])
-        for place, result in results:
-            if place in given:
-                parts = list(given[place][0].parts)
-                for p in changed[place]:
-                    parts[p] = next(coordinates)
-                self.placed[result] = Placed(given[place][0].root, parts)
+    def _structured(self, op: Operation) -> None:
+        """The loop or branch that carries numbers instead of descriptors."""
+        outer, self._front = self._front, self._front or op
+        for _, names in given_as(op):
+            if self._moves(names[-1]):
+                self._bases_of(names[-1])
+        match op:
+            case scf.ForOp():
+                convert_for(self, op)
+            case scf.WhileOp():
+                convert_while(self, op)
+            case _:
+                assert isinstance(op, scf.IfOp)
+                convert_if(self, op)
         # The shell stays until the walk has rewritten every use of the descriptors that it gave.
-        self._dead.append(old)
+        self._dead.append(op)
+        self._front = outer
+        if outer is None:
+            for constant in self._numbers.values():
+                self._dead.insert(0, constant.owner)  # pyright: ignore
+            self._numbers.clear()
+
+    def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
+        return [
+            self._numbers_of(*pair) if self._moves(pair[0]) else [pair[0]]
+            for pair in zip(values, places, strict=True)
+        ]
+
+    def _numbers_of(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        """What stands for a descriptor that control flow gives: its coordinates, and which base it is of."""
+        if (at := self.placed.get(value)) is None:
+            user = next(iter(value.uses)).operation
+            raise unsupported(user, f"the position of this {value.type} is unknown")
+        several = len(self._bases_of(place)) > 1
+        return [self._value(part) for part in (*at.parts, *([at.number] if several else ()))]
+
+    def _value(self, part: Index) -> SSAValue:
+        if isinstance(part, SSAValue):
+            return part
+        if part not in self._numbers:
+            assert self._front is not None
+            self._numbers[part] = Before(self._front).index(part)
+        return self._numbers[part]
+
+    def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
+        hint = place.name_hint
+        if not self._moves(place):
+            parts[0].name_hint = hint
+            place.replace_all_uses_with(parts[0])
+            return
+        for n, part in enumerate(parts):
+            part.name_hint = None if hint is None else f"{hint}_{n}"
+        bases = self._bases_of(place)
+        *given, number = parts if len(bases) > 1 else (*parts, next(iter(bases)))
+        self.placed[place] = _At(bases, number, tuple(given))
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        return value
+
+    @contextmanager
+    def region(self, new: Block) -> Generator[None]:
+        outer, self._out = self._out, new
+        yield
+        self._out = outer
+
+    def inner(self, old: Block) -> None:
+        assert self._out is not None
+        for op in list(old.ops)[:-1]:
+            op.detach()
+            self._out.add_op(op)
+            self._op(op)
+
+    def build(self, new: Operation, old: Operation) -> None:
+        new.location = old.location
+        new.attributes |= old.attributes
+        if isinstance(old, LOOPS_AND_BRANCHES):
+            Rewriter.insert_op(new, InsertPoint.before(old))
+            self._built.append(new)
+        else:
+            assert self._out is not None
+            self._out.add_op(new)
 
 
 def _of_other_bases(op: Operation) -> TilewrightError:
@@ -426,22 +362,13 @@ def _of_other_bases(op: Operation) -> TilewrightError:
     )
 
 
-def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
-    """Are two descriptors of one base, of which the first is known before the op at which they meet?"""
-    return _same(a, b) and _made_before(op, a)
-
-
-def _same(a: SSAValue, b: SSAValue) -> bool:
-    """Are two bases one, or made alike? Memory that is allocated twice is not."""
-    makes, other = a.owner, b.owner
-    return a is b or (
-        isinstance(makes, Operation)
-        and isinstance(other, Operation)
-        and a.type == b.type
-        and (makes.name, makes.properties) == (other.name, other.properties)
-        and [folded(v) for v in makes.operands] == [folded(v) for v in other.operands]
-        and MemoryEffectKind.ALLOC not in (memory_effects(makes) or ())
-    )
+def _key(base: Placed) -> object:
+    """Equal for bases that are one, or made alike. Memory that is allocated twice is not."""
+    root, makes = base.root, base.root.owner
+    if not isinstance(makes, Operation) or makes.regions or not is_pure(makes):
+        return root, *base.parts
+    made = root.type, makes.name, makes.results.index(root), frozenset(makes.properties.items())  # pyright: ignore
+    return *made, *map(folded, makes.operands), None, *base.parts
 
 
 def _made_before(op: Operation, root: SSAValue) -> bool:
@@ -455,7 +382,7 @@ def _made_before(op: Operation, root: SSAValue) -> bool:
     return True
 
 
-def _aligned_sum(parts: list[Index], distance: list[Index], at: Operation) -> list[Index]:
+def _aligned_sum(parts: Sequence[Index], distance: Sequence[Index], at: Operation) -> list[Index]:
     """Coordinate-wise sum; a shorter list counts the innermost dimensions."""
     length = max(len(parts), len(distance))
     left: list[Index] = [*([0] * (length - len(parts))), *parts]
