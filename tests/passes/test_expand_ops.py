@@ -393,6 +393,17 @@ MATRICES: dict[str, tuple[str, Any]] = {
   xegpu.store_nd %r, %u[0, 0] : vector<8x16xf32>, {D}""",
         lambda x: x * x,
     ),
+    "xegpu.dpas_mx": (
+        f"""%t = xegpu.create_nd_tdesc %i : memref<8x16xf32> -> {D}
+  %x = xegpu.load_nd %t[0, 0] : {D} -> vector<8x16xf32>
+  %a = arith.constant dense<0.5> : vector<8x64xf8E5M2>
+  %b = arith.constant dense<2.0> : vector<64x16xf8E5M2>
+  %s = arith.constant dense<4.0> : vector<8x2xf8E8M0FNU>
+  %r = xegpu.dpas_mx %a, %b, %x scale_a = %s : (vector<8x64xf8E5M2>, vector<64x16xf8E5M2>, vector<8x16xf32>, vector<8x2xf8E8M0FNU>) -> vector<8x16xf32>
+  %u = xegpu.create_nd_tdesc %o : memref<8x16xf32> -> {D}
+  xegpu.store_nd %r, %u[0, 0] : vector<8x16xf32>, {D}""",
+        lambda x: x + 256,
+    ),
 }
 CASES = {n: (TILES.format(body=b), m) for n, (b, m) in VECTORS.items()}
 CASES |= {n: (XEGPU.format(body=b), m) for n, (b, m) in MATRICES.items()}

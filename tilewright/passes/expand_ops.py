@@ -62,6 +62,7 @@ from tilewright.passes.expand_powers import float_power, integer_power
 from tilewright.passes.mem2reg import mem2reg
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.vector_contractions import masked
+from tilewright.passes.xegpu.to_xetile_values import product_without_scales
 
 Rule = Callable[[Any, Before], None]
 
@@ -485,6 +486,7 @@ EXPANSIONS: dict[str, Rule] = {
     "memref.generic_atomic_rmw": _generic_atomic,
     "gpu.subgroup_broadcast": _subgroup_broadcast,
     "gpu.rotate": _rotate,
+    "xegpu.dpas_mx": product_without_scales,
     "xegpu.extf": _as(arith.ExtFOp),
     "xegpu.truncf": _as(arith.TruncFOp),
     "xegpu.lane_shuffle": _lane_shuffle,

@@ -15,7 +15,6 @@ Requires: XeTile (workgroup or subgroup level). Guarantees: today's XeGPU text, 
 | atomic_rmw, masked store on a block | offset vectors with an in-bounds mask |
 | masked store, memory_space = 3 | load_matrix, arith.select, store_matrix |
 | tile_mma, convert_layout | dpas, convert_layout |
-| XeGPU's dpas_mx, which no machine here has | a dpas of bf16 operands times their scales |
 | reduction, broadcast, transpose | vector's, sizes of runs through shape_cast |
 | wg_map, sg_map | layout<sg_layout, sg_data, inst_data, lane_layout, lane_data>; on vector ops layout_result_0 |
 
@@ -75,14 +74,11 @@ from tilewright.passes.xegpu.from_xetile_elements import (
     store_elements,
 )
 from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of, swapped
-from tilewright.passes.xegpu.to_xetile_values import convert_dpas_mx
 
 
 def xetile_to_xegpu(module: ModuleOp) -> None:
     """Converts XeTile to XeGPU, op by op."""
     strided_memrefs(module)
-    for inner in [op for op in module.walk() if isinstance(op, xegpu.DpasMxOp)]:
-        convert_dpas_mx(inner)
     for inner in list(module.walk()):
         convert_value(inner)
     carry_offsets(module)

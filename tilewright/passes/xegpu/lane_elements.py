@@ -261,9 +261,7 @@ def product(at: LaneNumbers, operands: Sequence[SSAValue], numbers: Sequence[Num
     return total
 
 
-def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
-    if isinstance(op, xegpu.DpasMxOp) and (op.scale_a is not None or op.scale_b is not None):
-        raise at.refuse("scales of lane fragments: their owners are not specified")
+def _dpas(at: LaneNumbers, op: xegpu.DpasOp) -> None:
     shape, element = shape_of(op.result), element_of(op.result.type)
     to: Attribute = i32
     if isinstance(element, AnyFloat):
@@ -297,5 +295,4 @@ _RULES: dict[type[Operation], Callable[[LaneNumbers, Any], None]] = {
     xegpu.StoreNdOp: _store,
     xegpu.PrefetchNdOp: lambda at, op: at.replace(),
     xegpu.DpasOp: _dpas,
-    xegpu.DpasMxOp: _dpas,
 }

@@ -56,7 +56,6 @@ from tilewright.passes.vector_reductions import reduction_of_tile
 from tilewright.passes.xegpu.legalize import MATRICES, as_matrices
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
-    convert_dpas_mx,
     convert_layout,
     ownership_in,
     wg_map_of,
@@ -70,6 +69,8 @@ def xegpu_to_xetile(module: ModuleOp) -> None:
     for inner in list(module.walk()):
         if isinstance(inner, xegpu.BlockAccess) and len(inner.tdesc.get_shape()) > 2:
             as_matrices(inner)
+    for inner in [op for op in module.walk() if isinstance(op, xegpu.DpasMxOp)]:
+        EXPANSIONS[inner.name](inner, Before(inner))
     for inner in list(module.walk()):
         _convert(inner)
     for inner in reversed(list(module.walk())):
@@ -104,8 +105,6 @@ def _convert(op: Operation) -> None:
             Rewriter.erase_op(op)
         case xegpu.DpasOp():
             convert_dpas(op)
-        case xegpu.DpasMxOp():
-            convert_dpas_mx(op)
         case xegpu.ConvertLayoutOp():
             convert_layout(op)
         case MultiReductionOp():

@@ -1,6 +1,6 @@
 """xegpu-to-xetile, the ops on values: products, reductions, layouts.
 
-Part of :mod:`tilewright.passes.xegpu.to_xetile`.
+Part of :mod:`tilewright.passes.xegpu.to_xetile`; what `expand-ops` makes of a product with scales stands here, too.
 """
 
 from __future__ import annotations
@@ -74,22 +74,20 @@ def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SS
     return at.add(arith.TruncFOp(wide, VectorType(BFloat16Type(), list(shape))))
 
 
-def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
-    at = Before(op)
-    if op.dims() is None:
-        raise unsupported(op, "operands are a lane's fragments; the program is lane-level")
+def product_without_scales(op: xegpu.DpasMxOp, at: Before) -> None:
+    """A dpas of the operands times their scales; of lanes' fragments, of the operands as they are."""
+    layouts, result = (op.layout_a, op.layout_b, op.layout_cd), op.result.type
+    if op.dims() is None or len(result.get_shape()) != 2:
+        if op.scale_a is not None or op.scale_b is not None:
+            raise at.refuse("scales of lane fragments: their owners are not specified")
+        at.replace(at.add(xegpu.DpasOp(op.lhs, op.rhs, op.acc, result, *layouts)))
+        return
     a = _scaled(at, _unpacked(at, op.lhs, False), op.scale_a, 1)
     b = _scaled(at, _unpacked(at, op.rhs, True), op.scale_b, 0)
-    maps = [wg_map_of(ownership_in(m)) for m in (op.layout_a, op.layout_b, op.layout_cd)]
-    result = op.result.type
-    full = VectorType(Float32Type(), list(result.get_shape()))
-    acc = op.acc
+    acc, full = op.acc, VectorType(Float32Type(), list(result.get_shape()))
     if acc is not None and result != full:
         acc = at.add(arith.ExtFOp(acc, full))
-    mma = xetile.TileMmaOp(
-        a, b, acc, result_type=full, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
-    )
-    value = at.add(mma)
+    value = at.add(xegpu.DpasOp(a, b, acc, full, *layouts))
     at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
 
 

@@ -8,7 +8,6 @@ elements of A are read from memory as broadcasts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,49 +56,15 @@ def dpas(low: Lowering, op: xegpu.DpasOp) -> None:
     low.set(op.result, product(low, (a, of_a), (b, of_b), (c, of_c), result_of(low, op), signs))
 
 
-# Microscaled operands -------------------------------------------------------------------------------------------------
-
-
-@lowers("xegpu.dpas_mx")
-def dpas_mx(low: Lowering, op: xegpu.DpasMxOp) -> None:
-    """Operands times their scales, which are powers of two, in f32; then the product."""
-    low.together()
-    if low.lanes > 1 and (op.scale_a is not None or op.scale_b is not None):
-        raise low.refuse("scales of lane fragments: their owners are not specified")
-    of_a, of_b, of_c = elements.multiplied(op, low.lanes)
-    a = _scaled(low, op.lhs, of_a, op.scale_a, 1)
-    b = _scaled(low, op.rhs, of_b, op.scale_b, 0)
-    rows, columns = (np.arange(x.size).reshape(x.shape) for x in (of_a, of_b))
-    c = None if op.acc is None else low.wide(op.acc)
-    made = product(low, (a, rows), (b, columns), (c, of_c), result_of(low, op), (True, True))
-    low.set(op.result, made)
-
-
-def _scaled(
-    low: Lowering, operand: SSAValue, numbers: Numbers, scale: SSAValue | None, axis: int
-) -> SSAValue:
-    """[m, k] or [k, n] in f32: elements, in order of `numbers`, times the scale of their group along k."""
-    values = [low.wide(operand)]
-    kinds = [element_of(operand.type)]
-    if scale is not None:
-        values.append(low.wide(scale))
-        kinds.append(element_of(scale.type))
-
-    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
-        plain = as_f32(b, arrange(b, arguments[0], numbers), kinds[0])
-        if scale is None:
-            return [plain]
-        factor = as_f32(b, arguments[1], kinds[1])
-        shape = shape_of_type(factor.type)
-        if not shape:
-            wide = b.broadcast(factor, vec(f32, *numbers.shape))
-        else:
-            groups = np.arange(prod(shape)).reshape(shape)
-            every = np.repeat(groups, numbers.shape[axis] // shape[axis], axis=axis)
-            wide = arrange(b, factor, np.broadcast_to(every, numbers.shape))
-        return [b.value(arith.MulfOp(plain, wide))]
-
-    return low.b.shared(("scaled", *kinds, numbers, axis), values, make)[0]
+@lowers("arith.extf")
+def extf(low: Lowering, op: arith.ExtFOp) -> None:
+    """4-bit floats are kept in bytes, and go through f32."""
+    element = element_of(op.input.type)
+    if not isinstance(element, Float4E2M1FNType):
+        low.elementwise(op)
+        return
+    wide = as_f32(low.b, low.wide(op.input), element)
+    low.set(op.result, converted(low.b, wide, element_of(op.result.type)))
 
 
 def as_f32(b: EmuBuilder, value: SSAValue, element: Attribute) -> SSAValue:

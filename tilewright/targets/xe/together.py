@@ -22,10 +22,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.uniformity import UNIFORM, Uniformity, tests
 from tilewright.targets.xe.assertions import KIND
 
-TOGETHER = (
-    *("gpu.shuffle", "gpu.subgroup_reduce"),
-    *("xegpu.load_nd", "xegpu.store_nd", "xegpu.dpas", "xegpu.dpas_mx"),
-)
+TOGETHER = ("gpu.shuffle", "gpu.subgroup_reduce", "xegpu.load_nd", "xegpu.store_nd", "xegpu.dpas")
 HINT = "move it out of the branch, or make the condition the same for the subgroup"
 
 
