@@ -55,7 +55,7 @@ def starts(shape: Shape, fragment: Shape) -> Iterator[Shape]:
     return product(*ranges)
 
 
-_RULES = ("blocking_values", "blocking_shapes", "blocking_memory")
+_RULES = ("blocking_values", "blocking_memory")
 rule: Rules[Callable[[Fragments, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.{name}" for name in _RULES), shared=split.rule
 )

@@ -21,7 +21,7 @@ from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine
 
-_RULES = ("values", "shapes", "blocks", "scatter", "matrix")
+_RULES = ("values", "access")
 rule: Rules[Callable[[LaneProgram, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.lane_{name}" for name in _RULES)
 )

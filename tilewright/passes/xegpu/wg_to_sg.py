@@ -47,7 +47,7 @@ from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 from tilewright.rules import Rules
 
-_RULES = ("values", "shapes", "memory")
+_RULES = ("values", "memory")
 rule: Rules[Callable[[SubgroupDistributor, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES), shared=split.rule
 )

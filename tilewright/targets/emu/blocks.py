@@ -1,11 +1,19 @@
-"""Blocks of a matrix: descriptors, block loads and stores, of whole blocks (subgroups) and of fragments (lanes).
+"""What XeGPU's ops read and write: blocks, matrices in shared memory, and elements at an address of each lane.
 
     %v = xegpu.load_nd %t[%y, %x] : tensor_desc<8x16xf16> -> vector<8xf16>     (one of 16 lanes)
     ->  func.call @part(base, extents, strides, y, x) -> vector<8x16xf16>
         @part: if the block lies inside: 8 loads of vector<16xf16>, else 8 masked ones; rows distributed to registers
 
-Which element each component is, `dialects.xegpu.elements` knows; here it is a permutation, which costs no instruction
-where a register holds a row.
+Which element of a whole block (of a subgroup) or of a fragment (of a lane) each component is, `dialects.xegpu.elements`
+knows; here it is a permutation, which costs no instruction where a register holds a row.
+
+The address of a matrix' element is `layout.mem_layout`'s: a sum over the digits of its coordinates (a blocked matrix's
+address is no linear function of them).
+
+At lane level a gather, scatter or atomic has a lane's own offset; at subgroup level offsets and mask are vectors over
+the lanes. Both are lists of addresses here; elements outside of a memref's extent and lanes that the mask leaves out do
+not happen: loads give all bits set for them, atomics 0. Scattered descriptors are offsets of the ops already
+(`xegpu-upgrade`).
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import MemRefType, i1
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
@@ -27,9 +35,17 @@ from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.passes.xegpu.lane_elements import BOUNDLESS
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, signless, vec
+from tilewright.targets.emu.builder import (
+    EmuBuilder,
+    Idx,
+    element_bytes,
+    element_of,
+    index,
+    signless,
+    vec,
+)
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.memory import memory, shared_start
+from tilewright.targets.emu.memory import atomic, memory, shared_start
 
 # Descriptors ----------------------------------------------------------------------------------------------------------
 
@@ -200,3 +216,151 @@ def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
         value, prod(shape_of_type(value.type)) // width, *([width] if width > 1 else [])
     )
     return b.shape(b.shuffle(source, source, (first // width).tolist()), *numbers.shape)
+
+
+# Matrices in shared memory --------------------------------------------------------------------------------------------
+
+
+@lowers("xegpu.create_mem_desc")
+def create_mem_desc(low: Lowering, op: xegpu.CreateMemDescOp) -> None:
+    low.env[op.results[0]] = v.MatrixBase(shared_start(low, op.source))
+
+
+def _matrix_access(
+    low: Lowering,
+    op: xegpu.MatrixAccess,
+    given: tuple[int, ...],
+    value: SSAValue | None,
+    element: Attribute,
+) -> list[SSAValue]:
+    """Load, or store `value`: a function of the module for the matrix' type and the accessed shape."""
+    b, desc = low.b, op.desc
+    matrix = low.env[op.operands[op.tdesc_operand]]
+    assert isinstance(matrix, v.MatrixBase)
+    places = elements.matrix_places(op, given, low.lanes)
+    shape = places[0].shape or (1,)
+    offsets: list[SSAValue] = []
+    for number in op.mixed_offsets:
+        found = v.Uniform(b.idx(number)) if isinstance(number, int) else low.plain(number)
+        wide = low.lanes > 1 and not isinstance(found, v.Uniform)
+        offsets.append(low.wide_of(found) if wide else low.uniform(found))
+    masked = low.mask is not None and low.lanes > 1
+    operands: list[Idx] = [matrix.base, *offsets]
+    operands += [low.mask] if low.mask is not None and masked else []
+    operands += [] if value is None else [b.shape(value, *shape)]
+
+    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
+        base, *rest = arguments
+        steps = (b.dense(vec(index, *shape), place.reshape(-1).tolist()) for place in places)
+        total = elements.matrix_address(b, desc, [*map(b.plus, steps, rest)])
+        addresses = b.broadcast(b.times(total, element_bytes(element)), vec(index, *shape))
+        flags = vec(i1, *shape)
+        mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
+        if value is not None:
+            b.scatter(rest[-1], base, addresses, mask)
+            return []
+        return [b.gather(base, addresses, mask, b.zeros(vec(element, *shape)))]
+
+    return b.shared(("matrix", value is None, desc, element, masked, *places), operands, make)
+
+
+@lowers("xegpu.load_matrix")
+def load_matrix(low: Lowering, op: xegpu.LoadMatrixOp) -> None:
+    given = shape_of_type(op.value.type)
+    element = element_type(low, element_of(op.value.type))
+    (found,) = _matrix_access(low, op, given, None, element)
+    wanted = given if low.lanes == 1 else (*given, low.lanes)
+    low.set(op.value, low.b.shape(found, *wanted) if wanted else low.b.extract(found, 0))
+
+
+@lowers("xegpu.store_matrix")
+def store_matrix(low: Lowering, op: xegpu.StoreMatrixOp) -> None:
+    element = element_type(low, element_of(op.value.type))
+    _matrix_access(low, op, shape_of_type(op.value.type), low.wide(op.value), element)
+
+
+@lowers("xegpu.convert_layout")
+def convert_layout(low: Lowering, op: xegpu.ConvertLayoutOp) -> None:
+    """The value is unchanged; at lane level it moves where the maps differ (RFC)."""
+    value = low.env[op.source]
+    low.env[op.result] = value
+    if low.lanes == 1 or not isinstance(value, v.Varying):
+        return
+    source, target = op.input_layout, op.target_layout
+    if source is None or target is None or source == target:
+        return
+    raise low.refuse("between lanes: the whole value's shape is not known from a fragment")
+
+
+# One address for each lane --------------------------------------------------------------------------------------------
+
+
+def _scattered_access(low: Lowering, op: Any) -> tuple[SSAValue, SSAValue]:
+    """Addresses in bytes, and which of them are meant: of all components of the op's value, one after the other."""
+    b, source, chunk, given = low.b, op.source_operand, op.chunk, shape_of_type(op.value.type)
+    size, extent, stride = element_bytes(element_type(low, element_of(op.value.type))), None, 1
+    if isinstance(source.type, MemRefType):
+        m, base = memory(low, source), shared_start(low, source)
+        extent, stride = (part[0] if part else 1 for part in (m.sizes, m.strides))
+    else:
+        base = low.index(source, "the base")
+    indices, wanted = low.wide(op.offsets), low.wide(op.mask)
+    # Components of a lane follow one another in a subgroup's values without `transpose`.
+    inner = low.lanes == 1 and op.properties.get("transpose") is None
+    count = max(1, prod(op.lanes)) if low.lanes == 1 else low.lanes
+    if low.lanes > 1:
+        indices, wanted = (_own(low, x) for x in (indices, wanted))
+        wanted = low.mask_and(wanted)
+    shape = (count, chunk) if inner else (chunk, count)
+    if prod(shape) != prod(given) * low.lanes:
+        raise low.refuse("a value that is not of the access's shape")
+    lane, part = (x.reshape(-1) for x in np.indices(shape)[:: 1 if inner else -1])
+
+    def repeated(wide: SSAValue) -> SSAValue:
+        """For each component: what is alone, of its lane, or its own of one for each, lane by lane."""
+        total = prod(shape_of_type(wide.type))
+        apart = low.lanes == 1 and total == count * chunk
+        return arrange(
+            b, b.shape(wide, total), lane * chunk + part if apart else lane * (total > 1)
+        )
+
+    wanted = repeated(wanted)
+    within = b.dense(vec(index, part.size), part.tolist())
+    places = b.plus(repeated(b.cast(indices, index)), within)
+    if extent is not None:
+        wanted = b.all_of([wanted, b.within(places, extent)])
+    return b.idx(b.plus(b.times(places, b.times(stride, size)), base)), wanted
+
+
+def _own(low: Lowering, wide: SSAValue) -> SSAValue:
+    """[lanes]: a lane's only element."""
+    if (count := prod(shape_of_type(wide.type)) // low.lanes) != 1:
+        raise low.refuse(f"{count} offsets of one lane")
+    return low.b.shape(wide, low.lanes)
+
+
+@lowers("xegpu.load")
+def load(low: Lowering, op: xegpu.LoadGatherOp) -> None:
+    addresses, mask = _scattered_access(low, op)
+    element = element_type(low, element_of(op.value.type))
+    nothing = low.b.ones(vec(element, *shape_of_type(addresses.type)))
+    _give(low, op.value, low.b.gather(0, addresses, mask, nothing))
+
+
+@lowers("xegpu.store")
+def store(low: Lowering, op: xegpu.StoreScatterOp) -> None:
+    addresses, mask = _scattered_access(low, op)
+    value = low.b.shape(low.wide(op.value), *shape_of_type(addresses.type))
+    low.b.scatter(value, 0, addresses, mask)
+
+
+@lowers("xegpu.atomic_rmw")
+def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
+    addresses, mask = _scattered_access(low, op)
+    value = low.b.shape(low.wide(op.value), *shape_of_type(addresses.type))
+    _give(low, op.results[0], atomic(low, str(op.kind), addresses, value, mask))
+
+
+def _give(low: Lowering, result: SSAValue, found: SSAValue) -> None:
+    whole = (*shape_of_type(result.type), *([low.lanes] if low.lanes > 1 else []))
+    low.set(result, low.b.shape(found, *whole) if whole else low.b.extract(found, 0))

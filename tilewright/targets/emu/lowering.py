@@ -50,10 +50,7 @@ from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, p
 from tilewright.targets.emu.context import ARGUMENTS, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM, SHARED
 from tilewright.targets.host_arguments import argument_places
 
-_FILES = (
-    *("blocks", "control", "exchange", "matrix", "memory", "products", "scattered"),
-    *("sync", "vector_memory", "vectors"),
-)
+_FILES = ("blocks", "control", "exchange", "memory", "products", "sync", "vectors")
 lowers: Rules[Callable[[Lowering, Any], None]] = Rules(
     *(f"tilewright.targets.emu.{name}" for name in _FILES)
 )
