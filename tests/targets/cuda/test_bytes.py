@@ -64,6 +64,35 @@ def test_two_numbers_of_a_byte_are_converted_before_they_alternate(
     np.testing.assert_array_equal(y[:, 1::2].astype("f8"), high.astype("f8"))
 
 
+SIGNS = {"itself": None, "with signs": (tw.i8, "i1"), "without": (tw.u8, "u1")}
+"""What a byte is multiplied as."""
+
+
+@tw.kernel
+def multiplied(A, B, C, AS: tw.constexpr, BS: tw.constexpr, M: tw.constexpr, N: tw.constexpr):
+    a = ~tw.load_tile(tw.init_tile(A, [0, 0], (M, 32)))
+    b = tw.load_tile(tw.init_tile(B, [0, 0], (32, N))) * 3
+    a, b = a if AS is None else a.to(AS), b if BS is None else b.to(BS)
+    tw.store_tile(tw.tile_mma(a, b), tw.init_tile(C, [0, 0], (M, N)))
+
+
+@pytest.mark.parametrize("m, n", [(16, 16), (64, 64), (1, 3)])
+@pytest.mark.parametrize("dtype", ["i1", "u1"])
+@pytest.mark.parametrize("signs_b", SIGNS)
+@pytest.mark.parametrize("signs_a", SIGNS)
+def test_bytes_that_are_computed_are_multiplied_with_their_signs(
+    signs_a, signs_b, dtype, m, n, threads: ThreadsTarget, rng
+):
+    a, b = (rng.integers(0, 256, s).astype("u1").view(dtype) for s in ((m, 32), (32, n)))
+    x, y = ~a, (b * np.array(3, dtype)).astype(dtype)
+    one, other = SIGNS[signs_a], SIGNS[signs_b]
+    x, y = x if one is None else x.astype(one[1]), y if other is None else y.astype(other[1])
+    c = np.full((m, n), 77, np.int32)
+    constexprs = {"AS": one and one[0], "BS": other and other[0], "M": m, "N": n}
+    multiplied.options(target="cuda")[1](a, b, c, **constexprs)
+    np.testing.assert_array_equal(c, x.astype(int) @ y.astype(int))
+
+
 @tw.kernel
 def arithmetic(X, Y, Z):
     x, y = (

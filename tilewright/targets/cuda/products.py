@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import gcd
 
 from xdsl.dialects.builtin import IntegerType, VectorType
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import shape_of
@@ -154,18 +154,10 @@ def uneven_grids(rows: int, columns: int, warps: int) -> list[tuple[int, int]]:
     ]
 
 
-def source_element(value: SSAValue) -> DType:
-    """Element type that a value has with its signedness, which loads know."""
-    found = dtype_of(value.type)
-    if isinstance(value, OpResult) and value.op.name == "builtin.unrealized_conversion_cast":
-        return dtype_of(value.op.operands[0].type)
-    return found
-
-
 def plan_product(op: xt.TileMmaOp, warps: int, machine: Machine | None) -> ProductPlan:
     """The choice for one product; without a machine, no instruction of one is used."""
     (m, k), (_, n) = shape_of(op.a), shape_of(op.b)
-    a, b, c = source_element(op.a), source_element(op.b), dtype_of(op.result.type)
+    a, b, c = (dtype_of(v.type) for v in (op.a, op.b, op.result))
     for each in _instructions(machine, a, b, c) if machine is not None else ():
         part = _computed_by(each, m, n)
         if k % each.k or part is None:

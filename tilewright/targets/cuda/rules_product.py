@@ -40,7 +40,7 @@ from tilewright.targets.cuda.exchange import (
     pointers_of,
     store_fragment,
 )
-from tilewright.targets.cuda.products import ProductPlan, source_element
+from tilewright.targets.cuda.products import ProductPlan, dtype_of
 from tilewright.targets.cuda.sync import MemoryRange
 from tilewright.uarch.nvidia import LANES
 
@@ -291,7 +291,7 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: ProductPlan) -> None:
     compute = _compute_type(element)
     m, k = op.a.type.get_shape()  # pyright: ignore
     n = op.b.type.get_shape()[1]  # pyright: ignore
-    signs = [source_element(v) for v in (op.a, op.b)]
+    signs = [dtype_of(v.type) for v in (op.a, op.b)]
     sides = [d.fragment_of(value) for value in (op.a, op.b)]
     widths = [itemsize(f.element) for f in sides]
     depth = k
