@@ -76,6 +76,27 @@ def test_while(n, steps):
 
 
 @tw.kernel
+def gated(Y, n, GATE: tw.constexpr):
+    steps, i = 0, 0
+    while i < n and GATE:
+        i += 1
+        steps = steps + i
+    while GATE and i < n + 2:
+        i += 1
+        if i == n + 1:
+            break
+        steps = 100
+    tw.store_tile(steps * 10 + i, tw.init_tile(Y, [0], (1, 1)))
+
+
+@pytest.mark.parametrize(("gate", "result"), [(True, 63 + 1), (False, 0)])
+def test_a_while_that_compile_time_switches_off_does_not_run(gate, result):
+    y = poison(1, dtype=np.int32)
+    run(gated, 1, y, 3, GATE=gate)
+    assert y[0] == result
+
+
+@tw.kernel
 def newton(Y, a):
     guess = a
     error = 1.0

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tilewright import LaunchError, UnsupportedError, knobs
+from tilewright import LaunchError, UnsupportedError, cdiv, knobs
 from tilewright.arguments import ArraySpec
 from tilewright.runtime import compiled
 from tilewright.runtime.compiled import uncollected
@@ -98,6 +98,9 @@ def test_what_a_call_leaves_open_is_asked_for_once(launcher, target):
     assert launcher.program.resolved == 2 and target.launches[-1][0] == (16, 1, 1)
     with pytest.raises(LaunchError, match="asks for 'BM'"):
         launcher.launch(lambda BM, B: BM, arrays(), {})
+    for grid in (lambda BM: cdiv(100, BM), lambda BM: (100 // BM,)):
+        with pytest.raises(LaunchError, match=r"is given BM, all constexprs.*(.|\n)*BM\.B"):
+            launcher.launch(grid, arrays(), {})
 
 
 @pytest.mark.parametrize("grid", [0, (0, 5), (5, 0), (1, 1, 0)])

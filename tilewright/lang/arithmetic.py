@@ -28,7 +28,7 @@ from tilewright.lang.convert import (
     to,
 )
 from tilewright.lang.promote import division, promote
-from tilewright.lang.values import Number, Operand, Value, describe_type
+from tilewright.lang.values import Number, Operand, Value, describe_type, load_hint
 
 Build = Callable[..., Operation]
 
@@ -97,7 +97,7 @@ def binary(symbol: str, a: Operand, b: Operand) -> Value:
         if not isinstance(side, (Value, int, float)):
             raise CompileError(
                 f"{symbol} does not combine {describe_type(a)} and {describe_type(b)}",
-                hint=_load_hint(a, b),
+                hint=load_hint(a, b),
             )
     if symbol == "**":
         return _power(a, b)
@@ -279,20 +279,6 @@ def _numbers(symbol: str, mask: Value) -> Value:
         f"{symbol} is arithmetic, but the operands are masks (i1)",
         hint="combine masks with & | ^ ~, or convert them, e.g. mask.to(tw.i32)",
     )
-
-
-def _load_hint(a: object, b: object) -> str | None:
-    from tilewright.lang.values import Array, Tile
-
-    if isinstance(a, str):
-        return 'an f-string holds what is known at run time: f"{x}"'
-    if isinstance(a, Tile) and isinstance(b, (tuple, list)):
-        return "a tile is moved with tw.update_tile_offset(tile, [rows, columns])"
-    if isinstance(a, Tile) or isinstance(b, Tile):
-        return "a tile is a region of memory; tw.load_tile(tile) returns its elements"
-    if isinstance(a, Array) or isinstance(b, Array):
-        return "load a part of the array: tw.load_tile(tw.init_tile(array, offsets, shape))"
-    return None
 
 
 def _identity(symbol: str, a: Operand, b: Operand) -> Value | None:

@@ -137,7 +137,9 @@ def _bind_builtin(function: Any, args: list[Any], kwargs: dict[str, Any]) -> lis
     if kwargs:
         raise CompileError(
             f"{function.__name__} takes no keyword arguments in a kernel",
-            hint=f"give {', '.join(kwargs)} by position, if it is needed",
+            hint="its values stand in one line, with spaces between them"
+            if function is print
+            else f"give {', '.join(kwargs)} by position, if it is needed",
         )
     return args
 

@@ -21,7 +21,7 @@ from tilewright.dialects.upstream import vector as upstream_vector
 from tilewright.dtypes import DType
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.promote import exact_in
-from tilewright.lang.values import Number, Value, describe_type
+from tilewright.lang.values import Number, Value, describe_type, load_hint
 
 
 @lru_cache(maxsize=1024)
@@ -83,7 +83,7 @@ def constant(value: Number | None, dtype: DType) -> Value:
             f"a number or a value is expected, not {describe_type(value)}",
             hint="a function without a return returns None"
             if value is None
-            else "load a tile or an array first: tw.load_tile(tile)",
+            else load_hint(value) or "load a tile or an array first: tw.load_tile(tile)",
         )
     if not dtype.is_float:
         if isinstance(value, float):
@@ -96,9 +96,7 @@ def constant(value: Number | None, dtype: DType) -> Value:
             raise CompileError(
                 f"{_spelt(value)} is no value of {dtype}",
                 rule="a number takes the dtype of the other operand",
-                hint=None
-                if dtype.bits == 64
-                else "convert the value to a wider dtype first, e.g. x.to(tw.i32)",
+                hint=_holding(int(value), dtype),
             )
     elif isinstance(value, int) and abs(value) > 1 << 1023:
         raise CompileError(f"{_spelt(value)} is no value of {dtype}")
@@ -109,6 +107,18 @@ def constant(value: Number | None, dtype: DType) -> Value:
             hint="convert the value to a wider dtype first, e.g. x.to(tw.f32)",
         )
     return Value(constant_ssa(value, dtype), dtype, ())
+
+
+def _holding(value: int, dtype: DType) -> str | None:
+    """What to convert to: the narrowest integers that have the number and all that ``dtype`` has."""
+    for wide in reversed(dtypes.ALL):
+        if (
+            wide.is_integer
+            and not wide.is_index
+            and all(exact_in(n, wide) for n in (value, *dtype.integers))
+        ):
+            return f"convert the other operand first: x.to(tw.{wide}) has both"
+    return None
 
 
 def _spelt(value: Number) -> str:
@@ -127,7 +137,9 @@ def as_value(x: object, what: str = "operand") -> Value:
         return constant(x, dtypes.index)
     if isinstance(x, float):
         return Value(constant_ssa(x, dtypes.f32), dtypes.f32, (), weak=True)
-    raise CompileError(f"{what} must be a number or a value, not {describe_type(x)}")
+    raise CompileError(
+        f"{what} must be a number or a value, not {describe_type(x)}", hint=load_hint(x)
+    )
 
 
 def index_operand(x: object, what: str) -> int | SSAValue:

@@ -21,7 +21,7 @@ from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import broadcast_shapes, broadcast_to, computed, constant, to
 from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
-from tilewright.lang.values import Operand, Value, describe_type
+from tilewright.lang.values import Operand, Value, describe_type, load_hint
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 OperandT = TypeVar("OperandT", Value, float)
@@ -41,7 +41,8 @@ def _float_function(
         except (ValueError, OverflowError) as error:
             raise ArgumentError("x", f"{name}({x!r}): {error}") from None
     if not isinstance(x, Value):
-        raise ArgumentError("x", f"{name} takes a value or a number, not {describe_type(x)}")
+        what = f"{name} takes a value or a number, not {describe_type(x)}"
+        raise ArgumentError("x", what, hint=load_hint(x))
     if not x.dtype.is_float:
         if not (x.is_scalar and x.dtype.is_index):
             raise ArgumentError(

@@ -53,6 +53,10 @@ class _Retry(Exception):
     """The carried types were too narrow; they have been widened."""
 
 
+class _Never(Exception):
+    """The condition of a while is false, whatever the loop carries: it runs no iteration, and leaves no trace."""
+
+
 def no_else(frame: Frame, node: ast.For | ast.While) -> None:
     if node.orelse:
         raise frame.lacking(node.orelse[0], *LOOP_ELSE)
@@ -152,14 +156,19 @@ def while_at_run_time(frame: Frame, node: ast.While, live: Names) -> None:
         if isinstance(condition, Value):
             with frame.blame(node.test):
                 return truth(condition, "the condition of a while")
+        if not condition:
+            raise _Never
         raise frame.error(
             node.test,
-            f"the condition of this while is always {bool(condition)}",
+            "the condition of this while is always True",
             rule="a while loop ends by a condition of run time, or by a break",
             hint="use for ... in range(...), or test a value that the loop changes",
         )
 
-    _as_while(frame, node, live, NONE, [flag] if flag else [], decide)
+    try:
+        _as_while(frame, node, live, NONE, [flag] if flag else [], decide)
+    except _Never:
+        frame.names.pop(flag or "", None)
 
 
 def _for_with_break(

@@ -77,7 +77,8 @@ def load_tile(
 
 def element(array: Array, index: object) -> Value:
     """``A[i, j]``: one element as a scalar; outside of the array it is 0, as elements of tiles are."""
-    return item(load_tile(_element_tile(array, index)))
+    instead = "load a part: tw.load_tile(tw.init_tile(array, offsets, shape))"
+    return item(load_tile(_element_tile(array, index, instead)))
 
 
 def set_element(array: Array, index: object, value: Operand) -> None:
@@ -85,13 +86,14 @@ def set_element(array: Array, index: object, value: Operand) -> None:
 
     A scalar is converted to the array's dtype, as numpy's "same_kind" allows.
     """
-    tile = _element_tile(array, index)
+    write = "write it as a tile: tw.store_tile(value, tw.init_tile(array, offsets, shape))"
+    tile = _element_tile(array, index, write)
     if isinstance(value, Value) and not value.shape and _kind(value) <= _kind(tile):
         value = to(value, tile.dtype)
     if isinstance(value, Value) and set(value.shape) - {1}:
         raise CompileError(
             f"{describe_type(value)} is written to one element of {array!r}",
-            hint="write it as a tile: tw.store_tile(value, tw.init_tile(array, offsets, shape))",
+            hint=write,
         )
     store_tile(value, tile)
 
@@ -101,12 +103,12 @@ def _kind(x: Value | Tile) -> int:
     return 2 if x.dtype.is_float else int(x.dtype.is_integer)
 
 
-def _element_tile(array: Array, index: object) -> Tile:
+def _element_tile(array: Array, index: object, instead: str) -> Tile:
     numbers = list(cast(tuple[object, ...], index)) if isinstance(index, tuple) else [index]
     if any(isinstance(n, slice) for n in numbers):
         raise CompileError(
             "a slice of an array is no element of it",
-            hint="load a part: tw.load_tile(tw.init_tile(array, offsets, shape))",
+            hint=instead,
         )
     if any(isinstance(n, int) and n < 0 for n in numbers):
         raise CompileError(
@@ -199,8 +201,8 @@ def load_gather(
 ) -> Value:
     """The elements of a scattered tile, as a value of its shape.
 
-    Where ``mask`` (i1, broadcast to the tile's shape) is false nothing is read and the result is
-    ``padding``. Source: XeTile RFC, load_gather.
+    Where ``mask`` (i1, broadcast to the tile's shape) is false, and where an offset lies outside of
+    the array, nothing is read and the result is ``padding``. Source: XeTile RFC, load_gather.
 
     >>> @tw.kernel
     ... def reverse(X, Y):
@@ -234,7 +236,8 @@ def store_scatter(
 ) -> None:
     """Writes a value to the elements of a scattered tile, except where ``mask`` is false.
 
-    Two elements at one place leave either value there. Source: XeTile RFC, store_scatter.
+    Those outside the array are dropped. Two elements at one place leave either value there. Source:
+    XeTile RFC, store_scatter.
 
     >>> @tw.kernel
     ... def spread(X, Y):

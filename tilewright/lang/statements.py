@@ -265,6 +265,4 @@ def _unrolled(frame: Frame, node: ast.For, elements: Any, live: Names) -> Flow:
 @statement(ast.While)
 def _while(frame: Frame, node: ast.While, after: After) -> None:
     no_else(frame, node)
-    if isinstance(node.test, ast.Constant) and not node.test.value:
-        return
     while_at_run_time(frame, node, after.live())

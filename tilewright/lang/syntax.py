@@ -45,6 +45,7 @@ RETURN_IN_LOOP = (
 LOOP_ELSE = ("else after a loop", "set a flag in the loop and test it afterwards")
 ITEM_ASSIGNMENT = (
     "assignment to an element or a slice",
-    "values and tuples cannot be changed: make a new one; arrays are written with tw.store_tile, tw.atomic_rmw",
+    "values and tuples cannot be changed: make a new one, a value by tw.where(tw.arange(n) == i, new, x);"
+    " arrays are written with tw.store_tile, tw.atomic_rmw",
 )
 ATTRIBUTE_ASSIGNMENT = ("assignment to an attribute", "use a name of its own")

@@ -304,6 +304,21 @@ def describe_type(value: object) -> str:
     return getattr(value, "described", None) or f"a Python object of type {type(value).__name__}"
 
 
+def load_hint(*operands: object) -> str | None:
+    """What an operation lacks that is given other things than values and numbers."""
+    for x in operands:
+        if isinstance(x, str):
+            return 'an f-string holds what is known at run time: f"{x}"'
+        if isinstance(x, Tile) and any(isinstance(y, (tuple, list)) for y in operands):
+            return "a tile is moved with tw.update_tile_offset(tile, [rows, columns])"
+        if isinstance(x, Tile):
+            return "a tile is a region of memory; tw.load_tile(tile) returns its elements"
+        if isinstance(x, Array):
+            one = f"one element is A[{', '.join('ijklmnpq'[: x.ndim])}]"
+            return f"load a part of the array: tw.load_tile(tw.init_tile(array, offsets, shape)); {one}"
+    return None
+
+
 def _index(ssa: SSAValue) -> Value:
     from tilewright.dtypes import index
 

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import CompileError, LaunchError
 
 
 class Constexprs(dict[str, Any]):
     """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
+
+    described = "all constexprs of the kernel"
 
     def __missing__(self, name: str) -> Any:
         raise LaunchError(
@@ -37,7 +39,15 @@ def extents(grid: Callable[..., Any], constexprs: Constexprs, kernel: str) -> An
     else:
         return grid(**(constexprs if takes_all else {n: constexprs[n] for n in named}))
     if len(named) == 1:
-        return grid(constexprs)
+        try:
+            return grid(constexprs)
+        except (TypeError, CompileError) as error:
+            known = ", ".join(f"{name}.{c}" for c in constexprs) or "none"
+            raise LaunchError(
+                f"the grid of kernel {kernel} is given {name}, {constexprs.described}:"
+                f" {getattr(error, 'message', error)}",
+                hint=f"the constexprs are {known}; or call the parameter as one of them",
+            ) from None
     raise LaunchError(
         f"the grid of kernel {kernel} asks for {name!r}, which is no constexpr",
         hint=f"the constexprs are {', '.join(constexprs) or 'none'}",
