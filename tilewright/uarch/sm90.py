@@ -44,45 +44,44 @@ cuOccupancyMaxActiveClusters). Eight is the size that all machines of this kind 
 
 _RATES: Final = {
     "hertz": (1.755e9, 1.755e9),
-    "issue": (1.164, 1.161),
-    "port": (162.3, 154.5),
-    "latency": (1521, 1524),
+    "issue": (1.201, 1.161),
+    "port": (178.5, 154.5),
+    "latency": (1844, 1524),
     "copy": (1450, 1921),
-    "outside": (31.37, 20.4),
+    "outside": (25.1, 20.4),
     "flood": (962.5, 830.5),
-    "cache": (9776, 5330),
-    "far": (5800, 1e6),
-    "memory": (2500, 1682),
+    "cache": (10890, 5330),
+    "far": (3803, 1e6),
+    "memory": (2675, 1682),
     "resident": (45e6, 45e6),
-    "start": (3614, 2608),
-    "turn": (30.44, 50.58),
-    "program": (1626, 1932),
-    "panel": (264, 264),
+    "start": (4557, 2608),
+    "turn": (27.1, 50.58),
+    "program": (987.2, 1932),
+    "panel": (161.6, 264),
     "compute": (0.03, 0.03),
-    "engine": (0.02955, 0.02923),
-    "threads": (0.224, 0.2171),
-    "meet": (849.7, 1850),
-    "exchange": (0.363, 0.4512),
+    "engine": (0.03482, 0.02923),
+    "threads": (0.2464, 0.2171),
+    "meet": (1030, 1850),
+    "exchange": (0.2333, 0.4512),
 }
 """What a loop of products is made of, on an H200 and an H100."""
 
 PRODUCT_RATES: Final[Mapping[str, float]] = table(
     {name: h200 for name, (h200, _) in _RATES.items()}
 )
-"""How fast a loop of products runs on an H200: fitted to 2,184 launches on 91 shapes, measured in turn (2026-11-26;
-what clusters take less since is taken off). On shapes that a fit did not see, the tiling chosen by it runs at 0.980 of
-the best one's speed (three-fold; without what lies outside of arrays at 0.977).
+"""How fast a loop of products runs on an H200: fitted to 3,373 launches on 100 shapes, plain and in batches, measured
+in turn (2026-11-30), from the rates that 2,184 launches on 91 shapes had given. On shapes that a fit did not see,
+the tiling chosen by it runs at 0.973 of the best one's speed (three-fold; by the rates before at 0.967).
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
-data, and bytes per clock of one that comes. Bytes per clock that copy engines make zeros of because they lie outside of
-an array: one multiprocessor's, all. Bytes per clock: out of L2 to all multiprocessors; from one of its halves to the
-other (fitted alone, to 3,568 launches on 115 shapes, 2026-11-28); out of memory. Bytes that L2 holds from launch to
-launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the next, of a program besides
-its loop, of a panel that a warpgroup hands to the copy engine (with the program's fitted alone, to 6,073 launches on
-202 shapes, gated ones and short products of batches among them, 2026-11-29), of an element stored by it or by threads,
-of the meetings of a cluster that adds up its sums, and of an element of these. Of an element of a left operand that
-threads compute: as weights of 8 and 4 bits and scaled rows took it at 4096 cubed (2026-11-29)."""
+data, and bytes per clock of one that comes. Bytes per clock that copy engines make zeros of because they lie
+outside of an array: one multiprocessor's, all. Bytes per clock: out of L2 to all multiprocessors; from one of its
+halves to the other; out of memory. Bytes that L2 holds from launch to launch. Clocks: of a launch, of one
+warpgroup's turn from a slot of its multi-buffer to the next, of a program besides its loop, of a panel that a
+warpgroup hands to the copy engine, of an element stored by it or by threads, of the meetings of a cluster that adds
+up its sums, and of an element of these. Of an element of a left operand that threads compute: as weights of 8 and 4
+bits and scaled rows took it at 4096 cubed (2026-11-29)."""
 
 H100_PRODUCT_RATES: Final[Mapping[str, float]] = table(
     {name: h100 for name, (_, h100) in _RATES.items()}

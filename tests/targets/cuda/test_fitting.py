@@ -69,8 +69,8 @@ def test_a_fit_that_chooses_no_better_is_dropped() -> None:
     assert lost(timed, PRODUCT_RATES, CORES) == 0
     assert explaining(timed, PRODUCT_RATES, CORES) != PRODUCT_RATES
     assert fitted(timed, PRODUCT_RATES, CORES) == PRODUCT_RATES
-    # Where each step costs much, another tiling is the best, and a fit that finds a better one is kept.
-    slow = PRODUCT_RATES | {"turn": 180 * PRODUCT_RATES["turn"]}
+    # Where products take long, another tiling is the best, and a fit that finds a better one is kept.
+    slow = PRODUCT_RATES | {"issue": 4 * PRODUCT_RATES["issue"]}
     timed = [replace(each, seconds=each.estimated(slow, CORES)) for each in timed]
     found = fitted(timed, PRODUCT_RATES, CORES)
     assert lost(timed, found, CORES) < lost(timed, PRODUCT_RATES, CORES) - 0.02

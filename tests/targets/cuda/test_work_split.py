@@ -158,7 +158,10 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     large = plan(2304, 2304, 2304, BM=128, BN=256).work
     assert large is not None
     square = [(2304, 2304), (2304, 2304), (2304,), (2304, 2304)]
-    assert choose(large, 162, 2304, square, 132) == WorkSplit(2, 1)
+    split = choose(large, 162, 2304, square, 132)
+    assert (
+        split.tiles in (2, 4) and split.parts * split.steps == 1
+    )  # quarters take as long as halves
     assert choose(large, 128, 2048, [(2048, 2048)] * 2, 132) == UNSPLIT
     wide = plan(1, 8192, 8192, BM=64, BN=256).work
     assert wide is not None

@@ -274,23 +274,30 @@ class _Iteration:
             )
         )
         loaded = a + b
+        deep = work.step * split.steps
+        lines = (
+            panel_line(int(a / deep)) or SHORT if work.row_lines else 0,
+            panel_line(int(b / deep)) or SHORT if work.column_lines else 0,
+        )
         # What a tile has outside of its array is not fetched; where it is not left out either, the copy engine takes
         # longer to make zeros of it.
-        rows_in, rows_empty, rows_mean = _placed(sides[0], rows, a)
-        columns_in, columns_empty, columns_mean = _placed(sides[1], columns, b)
+        rows_in, _, rows_mean = _placed(sides[0], rows, a)
+        columns_in, _, columns_mean = _placed(sides[1], columns, b)
         alone = _fetched_alone(work, split, (rows, columns), sides)
         self.fetched = (a - rows_mean) * alone[0], (b - columns_mean) * alone[1]
         self.alone, self.parts = alone, split.parts
         self.tiles = _count(sides[0], rows), _count(sides[1], columns)
         self.rows_first = work.row_axis <= work.column_axis
-        zeros = not work.rows_clipped, not work.columns_clipped
-        self.made, self.flood = rows_mean * zeros[0] + columns_mean * zeros[1], rates["flood"]
-        outside = rows_empty * zeros[0] + columns_empty * zeros[1] if at_once else self.made
-        self.outside = outside / rates["outside"]
+        made = (
+            _zeros(sides[0], rows, a, deep, work.rows_clipped, lines[0]),
+            _zeros(sides[1], columns, b, deep, work.columns_clipped, lines[1]),
+        )
+        self.made, self.flood = sum(mean for _, mean in made), rates["flood"]
+        self.outside = sum(last for last, _ in made) if at_once else self.made
+        self.outside /= rates["outside"]
         # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
         # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
-        deep = work.step * split.steps
-        written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
+        written = a * _lines(lines[0]) + b * _lines(lines[1])
         groups = warpgroups_of([rows])
         again = groups if groups == 3 and columns % 3 else 1
         reads = -(-rows // LEAST_SIDE) + (2 * again if work.put else 0)
@@ -356,6 +363,20 @@ def _placed(extent: int | None, own: int, bytes: float) -> tuple[float, float, f
     return min(1.0, filled), beyond, beyond / count
 
 
+def _zeros(
+    extent: int | None, own: int, bytes: float, deep: int, clipped: bool, line: int
+) -> tuple[float, float]:
+    """Bytes of a tile's side that the copy engine makes zeros of: of the last tile, and in the mean of all. Lines that
+    run across k (`line` bytes; else 0) are left out whole or not at all."""
+    _, last, mean = _placed(extent, own, bytes)
+    if not line:
+        return (0.0, 0.0) if clipped else (last, mean)
+    if clipped and extent is not None:
+        last = -(bytes - last) / deep % line * deep
+        mean = last / _count(extent, own)
+    return last, mean
+
+
 def _fetched_alone(
     work: LoopWork, split: WorkSplit, tile: tuple[int, int], sides: Sides
 ) -> tuple[float, float]:
@@ -386,9 +407,9 @@ def _from_memory(work: LoopWork, programs: int, trips: int, sides: Sides) -> flo
     return held / work.rates["memory"] if held > work.rates["resident"] else 0.0
 
 
-def _lines(across: bool, row: float) -> float:
-    """How many times as long a copy takes as in whole lines: where these run across k, a tile's have so many bytes."""
-    return (LINE / (panel_line(int(row)) or SHORT)) ** SHORT_COST if across else 1
+def _lines(line: int) -> float:
+    """How many times as long a copy takes as in whole lines: where these run across k, they have so many bytes."""
+    return (LINE / line) ** SHORT_COST if line else 1
 
 
 def _slot_bytes(work: LoopWork, split: WorkSplit, rows: int, columns: int) -> int:
