@@ -56,7 +56,6 @@ MEANING_MODULES: list[str] = [
 ] + [
     "tilewright.reference.lanes",
     "tilewright.reference.xegpu",
-    "tilewright.reference.xegpu_scattered",
     "tilewright.targets.instructions",
 ]
 

@@ -22,9 +22,15 @@ from tilewright.dialects.xetile.compute import (
 )
 from tilewright.dialects.xetile.init import InitTileOp, UpdateTileOffsetOp
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, REDUCTION_KINDS
-from tilewright.dialects.xetile.memory import LoadTileOp, PrefetchTileOp, StoreTileOp
+from tilewright.dialects.xetile.memory import (
+    AtomicRmwOp,
+    LoadGatherOp,
+    LoadTileOp,
+    PrefetchTileOp,
+    StoreScatterOp,
+    StoreTileOp,
+)
 from tilewright.dialects.xetile.mma import TileMmaOp
-from tilewright.dialects.xetile.scattered import AtomicRmwOp, LoadGatherOp, StoreScatterOp
 from tilewright.dialects.xetile.types import TileType
 
 XeTile = dialect("xetile", globals(), *ALIASES)

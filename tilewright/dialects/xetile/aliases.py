@@ -13,7 +13,7 @@ from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
 
 from tilewright.dialects.xetile.compute import ConvertLayoutOp
-from tilewright.dialects.xetile.scattered import LoadGatherOp, StoreScatterOp
+from tilewright.dialects.xetile.memory import LoadGatherOp, StoreScatterOp
 
 
 def alias(name: str, target: type[IRDLOperation]) -> type[IRDLOperation]:

@@ -39,7 +39,7 @@ from tilewright.dialects.xetile.distribution import UNEVEN
 from tilewright.dialects.xetile.types import TileType
 
 if TYPE_CHECKING:
-    from tilewright.dialects.xetile import init, memory, scattered
+    from tilewright.dialects.xetile import init, memory
     from tilewright.dialects.xetile.assembly import Index
 
 Strides = list[int | None]
@@ -319,7 +319,7 @@ def _verify_scattered_tile(tile: TileType) -> None:
         raise VerifyException("Expecting a scattered TileType.")
 
 
-def verify_load_gather(op: scattered.LoadGatherOp) -> None:
+def verify_load_gather(op: memory.LoadGatherOp) -> None:
     _verify_scattered_tile(op.tile_type)
     _verify_same(vector_type(op.result), op.tile_type, op.tile_type.get_shape(), "result")
     _verify_mask(op.mask, op.tile_type)
@@ -327,14 +327,14 @@ def verify_load_gather(op: scattered.LoadGatherOp) -> None:
     _verify_hints(op, READ_HINTS, "load")
 
 
-def verify_store_scatter(op: scattered.StoreScatterOp) -> None:
+def verify_store_scatter(op: memory.StoreScatterOp) -> None:
     _verify_scattered_tile(op.tile_type)
     _verify_same(vector_type(op.value), op.tile_type, op.tile_type.get_shape(), "value")
     _verify_mask(op.mask, op.tile_type)
     _verify_hints(op, WRITE_HINTS, "store")
 
 
-def verify_atomic_rmw(op: scattered.AtomicRmwOp) -> None:
+def verify_atomic_rmw(op: memory.AtomicRmwOp) -> None:
     if op.kind not in kinds.ATOMIC_KINDS:
         raise VerifyException(f"unknown kind of atomic: {op.kind.strip('<>')}")
     tile = op.tile_type

@@ -7,7 +7,6 @@ dynamic_shared_memory; new attribute: address_space.
 
 # pyright: reportUnusedImport=false
 from tilewright.dialects.upstream.gpu import (
-    exchange,
     functions,
     ids,
     lanes,
@@ -16,8 +15,13 @@ from tilewright.dialects.upstream.gpu import (
     matrices,
     memory,
 )
-from tilewright.dialects.upstream.gpu.exchange import RotateOp, SubgroupBroadcastOp
-from tilewright.dialects.upstream.gpu.lanes import PrintfOp, ShuffleOp, SubgroupReduceOp
+from tilewright.dialects.upstream.gpu.lanes import (
+    PrintfOp,
+    RotateOp,
+    ShuffleOp,
+    SubgroupBroadcastOp,
+    SubgroupReduceOp,
+)
 from tilewright.dialects.upstream.gpu.memory import (
     SHARED_MEMORY,
     AddressSpace,
@@ -29,5 +33,5 @@ from tilewright.dialects.upstream.gpu.memory import (
 
 
 def complete() -> None:
-    for part in (ids, memory, launch, functions, lanes, exchange, mapping, matrices):
+    for part in (ids, memory, launch, functions, lanes, mapping, matrices):
         part.complete()

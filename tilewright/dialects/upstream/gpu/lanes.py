@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, StringAttr, i1, i32
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerAttr, IntegerType, StringAttr, i1, i32
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, SpacedOpaqueSyntaxAttribute
 from xdsl.irdl import IRDLOperation, irdl_attr_definition, traits_def
@@ -31,22 +31,26 @@ from tilewright.dialects.fields import (
     Flag,
     Follows,
     Inferred,
+    Int,
     Op,
     Operand,
     Operands,
     OptInt,
+    OptOperand,
+    Prop,
     Property,
     Str,
     op_definition,
 )
 from tilewright.dialects.upstream.complete import add_attributes, add_ops, set_format
-from tilewright.dialects.upstream.gpu.exchange import I32, SAME_TYPE
 
 LANES = "tilewright.lanes"
 """Attribute of a kernel: how many lanes its subgroups have."""
 DEFAULT_LANES = 16
 """Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
 Numbers = NDArray[Any]
+I32: Any = (IntegerAttr.constr(i32), lambda value: IntegerAttr(value, 32))
+SAME_TYPE = "requires the same type for value operand and result"
 
 
 ShuffleMode = StrEnum("ShuffleMode", "XOR UP DOWN IDX ROTATE")
@@ -194,6 +198,60 @@ class PrintfOp(Op):
                 )
 
 
+BroadcastType = StrEnum("BroadcastType", "First_Active_Lane Specific_Lane")
+
+
+@irdl_attr_definition
+class BroadcastTypeAttr(EnumAttribute[BroadcastType], SpacedOpaqueSyntaxAttribute):
+    """`#gpu<broadcast first_active_lane>`: whose value a broadcast takes."""
+
+    name = "gpu.broadcast"
+
+
+@op_definition
+class SubgroupBroadcastOp(Op):
+    """`%r = gpu.subgroup_broadcast %x, specific_lane %lane : f32`, or `%x, first_active_lane`: one lane's value, to
+    all. Here all lanes of a subgroup are active where they exchange.
+    """
+
+    name = "gpu.subgroup_broadcast"
+    src: Operand = Operand()
+    lane: OptOperand = OptOperand(i32)
+    broadcast_type: Prop[BroadcastTypeAttr] = Prop(BroadcastTypeAttr)
+    result = Follows("src", message="requires the same type for its operand and result")
+    traits = traits_def(Pure())
+    assembly_format = "$src `,` $broadcast_type ($lane^)? attr-dict `:` type($src)"
+
+    def verify_(self) -> None:
+        if (self.lane is not None) != (self.broadcast_type.data is BroadcastType.Specific_Lane):
+            raise VerifyException(
+                "lane must be specified for a broadcast of a specific lane, and for no other"
+            )
+
+
+@op_definition
+class RotateOp(Op):
+    """`%r, %valid = gpu.rotate %x, 4, 16 : f32`: the value of the lane 4 further on in the lane's segment of 16;
+    valid in the first 16 lanes.
+    """
+
+    name = "gpu.rotate"
+    value: Operand = Operand()
+    offset: Int = Int(*I32)
+    width: Int = Int(*I32)
+    rotateResult = Follows("value", message=SAME_TYPE)
+    valid = Inferred(i1)
+    traits = traits_def(Pure())
+    assembly_format = "$value `,` $offset `,` $width attr-dict `:` type($value)"
+
+    def verify_(self) -> None:
+        offset, width = self.offset, self.width
+        if width < 1 or width & (width - 1):
+            raise VerifyException(f"width must be a power of two, got {width}")
+        if not 0 <= offset < width:
+            raise VerifyException(f"offset must be in the range [0, {width}), got {offset}")
+
+
 def complete() -> None:
     set_format("attr-dict", gpu.BarrierOp)
     set_format("attr-dict $devIndex", gpu.SetDefaultDeviceOp)
@@ -201,5 +259,5 @@ def complete() -> None:
     gpu.AllReduceOpAttr.enum_type = ReduceKind
     text = "custom<Kind>($op) " + _REDUCES.format("custom<Body>($body)")
     set_format(text, gpu.AllReduceOp, using=(_KIND, Body))
-    add_attributes(gpu.GPU, (ShuffleModeAttr,))
-    add_ops(gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp))
+    add_attributes(gpu.GPU, (ShuffleModeAttr, BroadcastTypeAttr))
+    add_ops(gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp, SubgroupBroadcastOp, RotateOp))
