@@ -104,6 +104,14 @@ REFUSED = {
       %b = xetile.init_tile %m[0, 0] : memref<16x16xf32, strided<[16, 1], offset: ?>> -> {T}
       scf.yield %b : {T}
     }}""",
+    "is of two different bases, of which one is made inside": f"""
+    %first = arith.cmpi eq, %p, %c0 : index
+    %r = scf.if %first -> ({T}) {{
+      memref.store %q, %P[%c0] : memref<1xi64>
+      %n = memref.load %P[%c0] : memref<1xi64>
+      %b = xetile.init_tile %n[0, 0], [32, 16], [16, 1] : i64 -> {T}
+      scf.yield %b : {T}
+    }} else {{ scf.yield %a : {T} }}""",
     "scf.index_switch gives a value whose position is unknown": f"""
     %r = scf.index_switch %p -> {T}
     case 0 {{ scf.yield %a : {T} }}
@@ -114,7 +122,7 @@ REFUSED = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_is_refused(said: str):
     kind = "memref<32x16xf32>"
-    text = f"""gpu.module @m {{ gpu.func @k(%A: {kind}, %O: {kind}) kernel
+    text = f"""gpu.module @m {{ gpu.func @k(%A: {kind}, %O: {kind}, %P: memref<1xi64>, %q: i64) kernel
       attributes {{tilewright.level = "workgroup"}} {{
     %p = gpu.block_id x
     %a = xetile.init_tile %A[0, 0] : {kind} -> {T}

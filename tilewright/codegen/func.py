@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.cf import print_region
-from tilewright.codegen.descriptor import external_arguments, external_types
+from tilewright.codegen.memrefs import external_arguments, external_types
 from tilewright.codegen.printer import Arg, Printer, attribute, prints, symbol, unsupported
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.upstream.pointer import LLVMPointerType

@@ -20,13 +20,14 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
-from xdsl.traits import IsTerminator, is_side_effect_free
+from xdsl.traits import IsTerminator
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.nesting import values_made
 from tilewright.passes.carried import origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
+from tilewright.passes.positions import hoisted
 
 Arrays = Mapping[int, SSAValue]
 """Of the numbers that choose, the arrays."""
@@ -75,34 +76,21 @@ def _chooser(value: SSAValue) -> Operation:
 
 def _made_before(root: SSAValue, flow: set[Operation]) -> None:
     """Moves a view out of the branches and loops that choose."""
-    op = root.owner
-    if not isinstance(op, Operation):
+    op, above = root.owner, None
+    while isinstance(op, Operation):
+        op = op.parent_op()
+        above = op if op in flow else above
+    if above is None or (found := hoisted(root, above)) is None:
         return
-    outer, above = op.parent_op(), None
-    while outer is not None:
-        above, outer = (outer if outer in flow else above), outer.parent_op()
-    if above is None:
-        return
-    if op in flow or not is_side_effect_free(op):
-        raise unsupported(
-            op,
-            f"{op.name}: an array that is made inside of the loop or branch that chooses it",
-            hint="make it in front of that",
+    op, changes = found
+    if changes:
+        why = "an array that changes inside of the loop that chooses it", "carry its offset instead"
+    else:
+        why = (
+            "an array that is made inside of the loop or branch that chooses it",
+            "make it in front of that",
         )
-    for value in op.operands:
-        if not isinstance(value, OpResult) and value.owner.parent_op() in {above, *_inside(above)}:
-            raise unsupported(
-                op,
-                f"{op.name}: an array that changes inside of the loop that chooses it",
-                hint="carry its offset instead",
-            )
-        _made_before(value, flow)
-    op.detach()
-    Before(above).insert(op)
-
-
-def _inside(op: Operation) -> Iterator[Operation]:
-    return (each for each in op.walk() if each.regions)
+    raise unsupported(op, f"{op.name}: {why[0]}", hint=why[1])
 
 
 def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[SSAValue, Arrays]]:

@@ -32,8 +32,10 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import MemoryEffectKind
 
 from tilewright.diagnostics import TilewrightError, unsupported
+from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.upstream.arith import constants, folded
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, operands_of, origins
@@ -226,7 +228,7 @@ class PositionRewriter:
             raise _of_other_bases(op)
         for base in found.values():
             of = [base.root, *base.parts] if len(found) > 1 else [base.root]
-            if not all(_made_before(op, v) for v in of if isinstance(v, SSAValue)):
+            if any(hoisted(v, op) is not None for v in of if isinstance(v, SSAValue)):
                 raise _of_other_bases(op)
         self._bases[place] = found
         return found
@@ -371,15 +373,24 @@ def _key(base: Placed) -> object:
     return *made, *map(folded, makes.operands), None, *base.parts
 
 
-def _made_before(op: Operation, root: SSAValue) -> bool:
-    """Is a root known before an op, or can it be made there?"""
-    makes = root.owner
-    if isinstance(makes, Operation) and op.is_ancestor(makes):
-        if any(op.is_ancestor(v.owner) for v in makes.operands):
-            return False
-        makes.detach()
-        Rewriter.insert_op(makes, InsertPoint.before(op))
-    return True
+def hoisted(value: SSAValue, above: Operation) -> tuple[Operation, bool] | None:
+    """Makes a value in front of an op, with all that it is made of. None where that is done; else the op that keeps it
+    inside, and whether that takes what changes there."""
+    op = value.owner
+    if not isinstance(op, Operation) or not above.is_ancestor(op):
+        return None
+    # What a side of a branch allocates, no other round does.
+    once = isinstance(above, scf.IfOp) and op.parent_op() is above
+    if op.regions or not (is_pure(op) or (once and memory_effects(op) == {MemoryEffectKind.ALLOC})):
+        return op, False
+    for given in op.operands:
+        if isinstance(given.owner, Block) and above.is_ancestor(given.owner):
+            return op, True
+        if (found := hoisted(given, above)) is not None:
+            return found
+    op.detach()
+    Rewriter.insert_op(op, InsertPoint.before(above))
+    return None
 
 
 def _aligned_sum(parts: Sequence[Index], distance: Sequence[Index], at: Operation) -> list[Index]:
