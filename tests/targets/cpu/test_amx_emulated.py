@@ -9,7 +9,9 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
+from tests.arrays import poison
 from tests.targets.cpu.amx_emulation import NEEDS_AVX512, WITH_AVX512, emulate_tiles
+from tests.targets.cpu.test_lying import close, inside, looped, random
 from tilewright.targets.cpu.machine import host_level
 
 pytestmark = pytest.mark.skipif(host_level() not in WITH_AVX512, reason=NEEDS_AVX512)
@@ -130,3 +132,25 @@ def test_few_rows_beside_rows_of_b_are_multiplied_by_vectors(rng, dtype: str, ro
     assert "x86.amx.tdp" not in few_rows.compile(a, b, c, 200, **sizes, target="cpu").ir["mach"]
     few_rows[1, 3](a, b, c, 200, **sizes)
     assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)
+
+
+SMALL = [(d, s) for d in ("bf16", "i8", "f16") for s in [(32, 32, 32), (64, 40, 64), (24, 20, 24)]]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [*SMALL, ("bf16", (16, 16, 65)), ("i8", (40, 64, 7))])
+def test_small_products_are_multiplied_where_they_lie(rng, dtype: str, size: tuple[int, int, int]):
+    """How many k there are, the arrays say: whole tiles of them, less, and so many that panels pay."""
+    m, n, k = size
+    element, sums = getattr(tw, dtype).numpy, np.int32 if dtype == "i8" else np.float32
+    text = ""
+    for less in (0, 3):
+        a = inside(random(rng, 3, m - less, k, dtype=element))
+        b, c = (
+            inside(random(rng, 3, k, n - less, dtype=element)),
+            poison(3, m - less, n - less, dtype=sums),
+        )
+        text = looped.compile(a, b, c, M=m, N=n, BK=32, target="cpu").ir["mach"]
+        looped[3](a, b, c, M=m, N=n, BK=32)
+        close(c, a.astype(np.float64) @ b.astype(np.float64))
+    program = text[text.index("func.func @tw_workgroup") :]
+    assert "x86.amx.tdp" in program[: program.index("call @tw_pack")]

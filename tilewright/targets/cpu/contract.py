@@ -161,8 +161,6 @@ class ContractEmitter:
         self, family: Family, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx
     ) -> LyingProduct | None:
         """The product as one of small tiles that are read where they lie, where it may be one."""
-        if family.tiles and not isinstance(length, int):
-            return None
         left, right = (lying(self.e, self.operands, v, x) for x, v in enumerate((a, bb)))
         if left is None or right is None:
             return None

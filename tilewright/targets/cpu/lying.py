@@ -165,23 +165,28 @@ class LyingProduct(ABC):
         assert found is not None
         return found
 
+    def inside(self, family: Family) -> SSAValue | None:
+        """Do the tiles lie in their arrays, with k that need no masks?"""
+        b, found = self.b, None
+        for operand, count in zip(self.operands, self.c.shape, strict=True):
+            found = b.both(found, b.cmp("sge", operand.x_count, count))
+            if self.known:
+                found = b.both(found, b.cmp("sge", operand.k_count, self.length))
+        return found
+
     def emit(self, family: Family, zero: bool) -> None:
         """`zero`: C holds nothing yet."""
-        b, whole = self.b, None
-        for operand, count in zip(self.operands, self.c.shape, strict=True):
-            whole = b.both(whole, b.cmp("sge", operand.x_count, count))
-            if self.known:
-                whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
-        assert whole is not None
-        b.choose(
-            whole,
+        inside = self.inside(family)
+        assert inside is not None
+        self.b.choose(
+            inside,
             lambda: self.blocks(family, zero, True),
             lambda: self.blocks(family, zero, False),
         )
 
     @abstractmethod
     def blocks(self, family: Family, zero: bool, whole: bool) -> None:
-        """`whole`: the tiles lie in their arrays."""
+        """`whole`: the tiles lie `inside`."""
 
 
 @frozen

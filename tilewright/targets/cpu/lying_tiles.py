@@ -5,7 +5,7 @@
     for panels of B, of A:              a micro-kernel
 
 These are the tiles that large products have, in the same order: so a launch whose programs are merged gives the same
-bits.
+bits. k that are counted when the product runs are whole tiles, or all is copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.frozen import frozen
 from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.lying import LyingProduct
+from tilewright.targets.cpu.lying import LONGEST, LyingProduct
 from tilewright.targets.cpu.panels import PanelFormat, pack_block
 
 FEW = 2
@@ -38,18 +38,23 @@ class LyingTiles(LyingProduct):
     def fits(self, family: Family) -> bool:
         formats = family.a, family.b
         same = all(o.element == f.element for o, f in zip(self.operands, formats, strict=True))
-        lie = self.known and [o.along for o in self.operands] == [1, 0]
+        lie = [o.along for o in self.operands] == [1, 0]
         return family.tiles and same and lie and self.short
 
     @property
-    def depth(self) -> int:
+    def depth(self) -> Idx:
         """Its k."""
-        assert isinstance(self.length, int)
-        return self.length
+        return self.length if self.known else self.there()
+
+    def inside(self, family: Family) -> SSAValue | None:
+        b, found = self.b, super().inside(family)
+        return (
+            found if self.known else b.both(found, b.cmp("eq", b.rem(self.depth, family.group), 0))
+        )
 
     def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         b, (rows, cols) = self.b, self.c.shape
-        depth = -(-self.depth // family.group) * family.group
+        depth = b.round_up(self.depth, family.group)
         find_a = self.side(0, family.a, depth, whole)
         find_b = self.side(1, family.b, depth, whole)
         first = b.constant(i1, int(zero))
@@ -63,12 +68,13 @@ class LyingTiles(LyingProduct):
                     emit_amx(b, kernel, find(i.iv), right, self.c, row, x, depth, first)
 
     def side(
-        self, axis: int, format: PanelFormat, depth: int, whole: bool
+        self, axis: int, format: PanelFormat, depth: Idx, whole: bool
     ) -> Callable[[Idx], PanelOperand]:
         """Where the panels of an operand (A: axis 0) are."""
         b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
         lanes, step = format.lanes, format.group * itemsize(format.element)
-        tiles = extent % TILE_ROWS == 0 and self.depth == depth and format.parts == 1
+        tiles = extent % TILE_ROWS == 0 and format.parts == 1
+        tiles = tiles and (not self.known or self.depth == depth)
         if axis == 0 and whole and tiles:
             row = operand.steps[0]
 
@@ -78,7 +84,7 @@ class LyingTiles(LyingProduct):
                 )
 
             return lying
-        panel_bytes = depth * lanes * format.bytes
+        panel_bytes = (depth if isinstance(depth, int) else LONGEST) * lanes * format.bytes
         memory = self.local(-(-extent // lanes) * panel_bytes)
         for x in range(0, extent, lanes):
             self.pack(axis, format, depth, x, b.ptr(memory, x // lanes * panel_bytes), whole)
@@ -90,7 +96,7 @@ class LyingTiles(LyingProduct):
         return copied
 
     def pack(
-        self, axis: int, format: PanelFormat, depth: int, x: int, target: SSAValue, whole: bool
+        self, axis: int, format: PanelFormat, depth: Idx, x: int, target: SSAValue, whole: bool
     ) -> None:
         """The panel from x on."""
         b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
@@ -122,12 +128,15 @@ class LyingTiles(LyingProduct):
                 inside=inside,
             )  # fmt: skip
 
-        if depth <= FEW * group:
+        if isinstance(depth, int) and depth <= FEW * group:
             for k in range(0, depth, group):
                 block(k, whole and x + format.lanes <= extent)
             return
-        full = self.depth // group * group if whole else 0
-        some = -(-self.depth // group) * group
+        full, some = b.times(b.div(self.depth, group), group), b.round_up(self.depth, group)
+        if whole and not self.known:
+            full = some = depth  # as `inside` has found
+        if not whole:
+            full = 0
         for start, end, inside in ((0, full, True), (full, some, False)):
             with b.loop(start, end, group) as k:
                 block(k.iv, inside)
