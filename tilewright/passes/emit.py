@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -21,6 +22,11 @@ from tilewright.dialects.xetile.assembly import Index
 
 def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
     return VectorType(element_of(type), list(shape))
+
+
+def place(kind: VectorType, n: int) -> list[int]:
+    """The indices of a vector's component, counted row by row."""
+    return [int(i) for i in np.unravel_index(n, kind.get_shape())]
 
 
 class Inserter:
@@ -42,11 +48,11 @@ class Inserter:
         return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
     def component(self, value: SSAValue, n: int) -> SSAValue:
-        """One component of a vector of one dimension, or the scalar itself."""
+        """One component of a vector, counted row by row, or the scalar itself."""
         kind = value.type
         if not isinstance(kind, VectorType):
             return value
-        return self.add(vector.ExtractOp(value, (n,), kind.element_type))
+        return self.add(vector.ExtractOp(value, place(kind, n), kind.element_type))
 
     def of_one_lane(self, value: SSAValue) -> SSAValue:
         """A lane's own number: that of a vector of one element, or the scalar itself."""

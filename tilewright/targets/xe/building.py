@@ -38,7 +38,7 @@ from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.carried import behind
-from tilewright.passes.emit import Inserter
+from tilewright.passes.emit import Inserter, place
 from tilewright.passes.integers import EXTENT, lies_in, span, with_term_in
 
 LANES_MOST = 16
@@ -301,7 +301,7 @@ class LaneBuilder(Inserter, Constants):
             return scalars[0]
         value = self.zero(kind)
         for i, scalar in enumerate(scalars):
-            value = self.add(vector.InsertOp(scalar, value, (i,)))
+            value = self.add(vector.InsertOp(scalar, value, place(kind, i)))
         return value
 
     def zero(self, kind: Attribute) -> SSAValue:

@@ -15,9 +15,10 @@ wide as the subgroup (xegpu-slm-layout) follow each other: they are one 1-D bloc
 
 from __future__ import annotations
 
+import numpy as np
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
@@ -49,9 +50,18 @@ def create(b: LaneBuilder, op: xegpu.CreateMemDescOp) -> SharedMatrix:
     return SharedMatrix(b.base(op.source))
 
 
-def _places(b: LaneBuilder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
+def _places(b: LaneBuilder, op: xegpu.MatrixAccess, kind: Attribute) -> tuple[list[Index], bool]:
     """Offsets in elements of a fragment's components, and whether they are consecutive."""
     at: list[Index] = list(op.mixed_offsets)
+    count = count_of(kind)
+    if isinstance(kind, VectorType) and kind.get_num_dims() > 1:
+        if op.subgroup_block_io:
+            raise b.refuse(f"a lane's part of block I/O is a scalar or one column, not {kind}")
+        lead = len(at) - kind.get_num_dims()
+        return [
+            matrix_address(b, op.desc, [*at[:lead], *map(b.plus, at[lead:], place)])
+            for place in np.ndindex(kind.get_shape())
+        ], False
     if op.subgroup_block_io:
         lane = b.add(gpu.LaneIdOp())
         column = b.plus(at[-1], lane)
@@ -89,11 +99,6 @@ def _alignment(op: xegpu.MatrixAccess, count: int, size: int) -> int:
     return min(16, size * count) if known else size
 
 
-def _check(b: LaneBuilder, type: object) -> None:
-    if isinstance(type, VectorType) and type.get_num_dims() > 1:
-        raise b.refuse(f"a lane's part of a matrix is a scalar or a vector, not {type}")
-
-
 def _row(
     b: LaneBuilder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Context
 ) -> _RowAccess | None:
@@ -116,14 +121,13 @@ def _row(
 
 def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Context) -> SSAValue:
     kind = op.value.type
-    _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:
         form = row.form
         loaded = b.call(form.name, [row.start], [words(form.count, form.bits)]).results[0]
         return loaded if loaded.type == kind else b.add(vector.BitcastOp(loaded, kind))
     element = element_of(kind)
     size = bits_of(element) // 8
-    offsets, together = _places(b, op, count_of(kind))
+    offsets, together = _places(b, op, kind)
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
     if together:
         aligned = _alignment(op, count_of(kind), size)
@@ -133,13 +137,12 @@ def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Contex
 
 def store(b: LaneBuilder, op: xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Context) -> None:
     kind = op.value.type
-    _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:
         value = b.as_words(op.value, row.form.count, row.form.bits)
         b.call(row.form.name, [row.start, value])
         return
     size = bits_of(element_of(kind)) // 8
-    offsets, together = _places(b, op, count_of(kind))
+    offsets, together = _places(b, op, kind)
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
     if together:
         aligned = _alignment(op, count_of(kind), size)
