@@ -204,6 +204,7 @@ def test_shared_memory(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("stride", ["[16, 1]", "[1, 16]"])
 def test_parts_of_a_matrix_with_rows(stride: str, rng: np.random.Generator) -> None:
     """A lane's part of a matrix is a box, whatever its rank."""
+    matrix = f"!xegpu.mem_desc<16x16xf32, #xegpu.mem_layout<stride = {stride}>>"
     text = (
         kernels.head("%x: memref<16x16xf32>, %y: memref<16x16xf32>")
         + f"""
@@ -211,12 +212,12 @@ def test_parts_of_a_matrix_with_rows(stride: str, rng: np.random.Generator) -> N
     %tx = xegpu.create_nd_tdesc %x : memref<16x16xf32> -> !xegpu.tensor_desc<16x16xf32>
     %ty = xegpu.create_nd_tdesc %y : memref<16x16xf32> -> !xegpu.tensor_desc<16x16xf32>
     %slm = memref.alloca() : memref<1024xi8, 3>
-    %m = xegpu.create_mem_desc %slm : memref<1024xi8, 3> -> !xegpu.mem_desc<16x16xf32, #xegpu.mem_layout<stride = {stride}>>
+    %m = xegpu.create_mem_desc %slm : memref<1024xi8, 3> -> {matrix}
     %v = xegpu.load_nd %tx[0, 0] : !xegpu.tensor_desc<16x16xf32> -> vector<16xf32>
     %c = vector.shape_cast %v : vector<16xf32> to vector<16x1xf32>
-    xegpu.store_matrix %c, %m[0, %lane] : vector<16x1xf32>, !xegpu.mem_desc<16x16xf32, #xegpu.mem_layout<stride = {stride}>>, index
+    xegpu.store_matrix %c, %m[0, %lane] : vector<16x1xf32>, {matrix}, index
     gpu.barrier
-    %r = xegpu.load_matrix %m[%lane, 0] : !xegpu.mem_desc<16x16xf32, #xegpu.mem_layout<stride = {stride}>>, index -> vector<1x16xf32>
+    %r = xegpu.load_matrix %m[%lane, 0] : {matrix}, index -> vector<1x16xf32>
     %w = vector.shape_cast %r : vector<1x16xf32> to vector<16xf32>
     xegpu.store_nd %w, %ty[0, 0] : vector<16xf32>, !xegpu.tensor_desc<16x16xf32>"""
         + kernels.FOOT
