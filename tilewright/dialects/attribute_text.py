@@ -289,6 +289,13 @@ class AttributesParser(Parser):
             return MemRefType(kind.element_type, kind.shape, kind.layout)
         return kind
 
+    def parse_shape_dimension(self, allow_dynamic: bool = True) -> int:
+        start = self.pos
+        extent = super().parse_shape_dimension(allow_dynamic)
+        if extent >= 1 << 63:
+            self.raise_error("invalid dimension: an extent has 63 bits", start, self.pos)
+        return extent
+
     def parse_dimension_list(self) -> list[int]:
         """As in MLIR, blanks may stand around the `x`: `16 x f32`."""
         dims: list[int] = []

@@ -200,6 +200,103 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "memref<4x8xf32>: extents, or ? for what is open, and the elements' type",
         ),
         (r"expected a part of shape", "write the sizes of the part into the type of its tensor"),
+        (
+            r"to have the same types as the function output types|expected (the body|\S+) to yield",
+            "give back a value for each result that the function or the op has, of its type",
+        ),
+        (
+            r"must yield its loop-carried variables|must have an else block if defining values",
+            "values that leave a region are yielded on every way through it: scf.yield %x : f32",
+        ),
+        (
+            r"^'scf\.condition' op hands",
+            "what scf.condition passes on is what the loop gives back and the second region takes",
+        ),
+        (
+            r"expected primary expression|sum of the dimensions and symbols of its map",
+            "a map's operands are its dimensions, then its symbols: affine_map<(d0)[s0] -> (d0 + s0)>(%i)[%n]",
+        ),
+        (
+            r"expected an index for each dimension|operand count does not equal memref dynamic",
+            "a subscript for each dimension, and a size for each ? of the type: memref.alloc(%n) : memref<?x4xf32>",
+        ),
+        (
+            r"reassociation indices must be contiguous",
+            "each dimension of the longer shape is named once, in order: [[0, 1], [2]]",
+        ),
+        (
+            r"is out of range for type|is limited to \d+ bits|an extent has 63 bits|is beyond what the element type",
+            "write a number that the type holds, or a wider type",
+        ),
+        (r"value is not valid for integer type", "1 is an integer, 1.0 a float: 1.0 : f32"),
+        (
+            r"of dimension \d+ is out of range|[Mm]ask value \S+ out of range|reduction dimension out of range",
+            "elements and dimensions count from 0",
+        ),
+        (r"duplicate position index", "a permutation names every dimension once: [1, 0]"),
+        (
+            r"unsupported reduction type",
+            "add, mul, minnumf, maxnumf, minimumf, maximumf take floats; add, mul, minsi, minui, maxsi, maxui, and, "
+            "or, xor take integers",
+        ),
+        (
+            r"requires a projected permutation_map|expects the in_bounds attr of same rank",
+            "a map names some of the array's dimensions, each once, or 0 for one that is repeated, and in_bounds says "
+            "of each dimension of the vector whether it ends within the array",
+        ),
+        (
+            r"expected iterator_types|as many non-induction variable region arguments",
+            "indexing_maps has a map for each operand, iterator_types a word for each dimension of these maps, the "
+            "body an argument for each operand",
+        ),
+        (
+            r"expected a padding_value",
+            "linalg.pack %x padding_value(%z : f32) .. fills the last tile",
+        ),
+        (
+            r"expected \d+ elements along dimension",
+            "an extent of the result is that of the source and what is added below and above",
+        ),
+        (r"^'gpu\.launch_func' op hands", "args(..) names a value for each argument of the kernel"),
+        (r"end of file reached before closing string", "a string ends on its line, with a quote"),
+        (r"unexpected character", "a comment begins with //, a string stands in quotes"),
+        (
+            r"a name is expected after",
+            "%x is a value, @f a symbol, ^bb0 a block, #map and !t are aliases",
+        ),
+        (
+            r"successor|missing block declarations|re-declaration of block",
+            "cf.br and its like name blocks of their own region, ^name:, and pass what their arguments take",
+        ),
+        (
+            r"undefined symbol alias|[Aa]lias ",
+            "an alias stands before its first use, once: #map = affine_map<..>",
+        ),
+        (
+            r"[Ee]xpected \d+ (operand|region|result)s?, but got|property '\w+' expected",
+            "mlir-opt --mlir-print-op-generic shows what the generic form of such an op holds",
+        ),
+        (
+            r"bit-width must be|must have equal bitwidths|must be an integer or index or a vector of it",
+            "extsi, extui, extf go to wider types, trunci, truncf to narrower ones, bitcast to one as wide, fptosi and "
+            "sitofp between floats and integers, index_cast between integers and index",
+        ),
+        (
+            r"mismatch between rank and layout",
+            "a layout has a stride for each dimension: memref<4x8xf32, strided<[8, 1]>>",
+        ),
+        (
+            r"does not match type .* of the global",
+            "memref.get_global has the type of the global's own line",
+        ),
+        (
+            r"^attribute expected",
+            "strided<[8, 1]>, affine_map<..>, 3 and #gpu.address_space<workgroup> are attributes",
+        ),
+        (
+            r"dimension of result must have size 1",
+            "xetile.reduction keeps the rank: 8x16 by [1] gives 8x1",
+        ),
         (r"expected a result of layout", "write that layout into the result's type"),
     )
 )

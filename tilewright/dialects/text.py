@@ -15,7 +15,7 @@ from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr, UnknownLoc
-from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
+from xdsl.ir import Attribute, AttributeInvT, Block, Operation, SSAValue
 from xdsl.parser import UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -118,6 +118,16 @@ class LocatingParser(AttributesParser):
                         f"value %{name} is used but not defined", self._first_uses[name]
                     )
             raise
+
+    def _parse_block(self) -> Block:
+        """One that a branch named first is defined once, too."""
+        name = self._current_token.text[1:]
+        if (
+            self.blocks.get(name, (None, ()))[1] is None
+            and name not in self.forward_block_references
+        ):
+            self.raise_error(f"re-declaration of block '{name}'")
+        return super()._parse_block()
 
     def resolve_operand(
         self, operand: UnresolvedOperand, type: AttributeInvT
@@ -363,7 +373,8 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
         start = location.col - 1
         end = start + len(name) if content.startswith(name, start) else start + 1
         location = Location(location.file, location.line, location.col, end + 1, content)
-    message = f"'{name}' op {_reason(error)}"
+    reason = re.sub(rf'^(?:op|"?{re.escape(name)}"?) ', "", _reason(error))  # said twice
+    message = f"'{name}' op {reason}"
     return VerifyError(message, location=location, hint=hint_for(message))
 
 

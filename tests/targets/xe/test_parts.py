@@ -15,6 +15,8 @@ from tests.acceptance.parts import (
     grouped,
     groups_of,
 )
+from tests.targets.xe import kernels
+from tests.targets.xe.conftest import agree
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -63,3 +65,28 @@ def test_tiles_that_nothing_divides(target: str, rng: np.random.Generator) -> No
     e = np.exp(wide - wide.max(-1, keepdims=True))
     right = (e / e.sum(-1, keepdims=True)).reshape(bm + 3, -1).T
     assert np.linalg.norm(y - right) < 1e-5 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("stride", ["[16, 1]", "[1, 16]"])
+def test_parts_of_a_matrix_with_rows(stride: str, rng: np.random.Generator) -> None:
+    """A lane's part of a matrix is a box, whatever its rank."""
+    matrix = f"!xegpu.mem_desc<16x16xf32, #xegpu.mem_layout<stride = {stride}>>"
+    text = (
+        kernels.head("%x: memref<16x16xf32>, %y: memref<16x16xf32>")
+        + f"""
+    %tx = xegpu.create_nd_tdesc %x : memref<16x16xf32> -> !xegpu.tensor_desc<16x16xf32>
+    %ty = xegpu.create_nd_tdesc %y : memref<16x16xf32> -> !xegpu.tensor_desc<16x16xf32>
+    %slm = memref.alloca() : memref<1024xi8, 3>
+    %m = xegpu.create_mem_desc %slm : memref<1024xi8, 3> -> {matrix}
+    %v = xegpu.load_nd %tx[0, 0] : !xegpu.tensor_desc<16x16xf32> -> vector<16xf32>
+    %c = vector.shape_cast %v : vector<16xf32> to vector<16x1xf32>
+    xegpu.store_matrix %c, %m[0, %lane] : vector<16x1xf32>, {matrix}, index
+    gpu.barrier
+    %r = xegpu.load_matrix %m[%lane, 0] : {matrix}, index -> vector<1x16xf32>
+    %w = vector.shape_cast %r : vector<1x16xf32> to vector<16xf32>
+    xegpu.store_nd %w, %ty[0, 0] : vector<16xf32>, !xegpu.tensor_desc<16x16xf32>"""
+        + kernels.FOOT
+    )
+    x = rng.standard_normal((16, 16), dtype=np.float32)
+    (y,) = agree(text, [x, np.full_like(x, np.nan)], [1])
+    np.testing.assert_array_equal(y, x.T)

@@ -5,7 +5,8 @@ hexadecimal literal does; stock xDSL reads it as the number 4286578688. `dense<[
 splat, although its elements compare equal. And a splat costs one element: stock xDSL checks and packs
 each copy, a second for `dense<5> : memref<1024x1024xi32>`.
 
-A vector has elements, as MLIR says; numbers of f80 and f128, which stock xDSL reads but cannot write, are refused.
+A vector has elements, a memref's layout its rank, and an integer fewer than 2^24 bits, as MLIR says; numbers of f80
+and f128, which stock xDSL reads but cannot write, are refused.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from operator import is_
 from typing import Any
 
 from xdsl.dialects.builtin import (
+    AffineMapAttr,
     AnyFloat,
     DenseIntOrFPElementsAttr,
     Float80Type,
     Float128Type,
     FloatAttr,
+    IntegerType,
+    MemRefType,
+    StridedLayoutAttr,
     VectorType,
 )
 from xdsl.ir import Attribute
@@ -84,7 +89,33 @@ def _verify_extents(self: VectorType) -> None:
             )
 
 
+_verify_integer: Any = IntegerType.verify
+_WIDEST = (1 << 24) - 1
+
+
+def _verify_width(self: IntegerType) -> None:
+    _verify_integer(self)
+    if self.width.data > _WIDEST:
+        raise VerifyException(f"integer bitwidth is limited to {_WIDEST} bits")
+
+
+def _verify_layout(self: MemRefType) -> None:
+    match self.layout:
+        case StridedLayoutAttr():
+            rank = len(self.layout.strides)
+        case AffineMapAttr():
+            rank = self.layout.data.num_dims
+        case _:
+            return
+    if rank != self.get_num_dims():
+        raise VerifyException(
+            f"memref layout mismatch between rank and layout: {self.get_num_dims()} != {rank}"
+        )
+
+
 def complete() -> None:
+    IntegerType.verify = _verify_width
+    MemRefType.verify = _verify_layout
     number: Any = FloatAttr
     number.verify = lambda self: _check_width(self.type)
     VectorType.verify = _verify_extents
