@@ -182,7 +182,8 @@ class Malformed(ValueError):
     """The words are no SPIR-V module."""
 
 
-def _walk(words: Sequence[int]) -> Iterator[SpirvInstruction]:
+def walk(words: Sequence[int]) -> Iterator[SpirvInstruction]:
+    """The instructions of a module's words, in order."""
     at = 5
     while at < len(words):
         size = words[at] >> 16
@@ -206,7 +207,7 @@ def read(data: bytes) -> Module:
     words = struct.unpack(f"<{len(data) // 4}I", data)
     if words[0] != MAGIC:
         raise Malformed(f"magic number {words[0]:#x}")
-    instructions = list(_walk(words))
+    instructions = list(walk(words))
     names: dict[int, str] = {}
     entries: dict[int, str] = {}
     capabilities: set[int] = set()

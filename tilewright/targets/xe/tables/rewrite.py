@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.targets.xe.spirv_reader import text_of, walk
+
 Instruction = tuple[int, list[int]]
 
 CAPABILITY, EXTENSION, NAME, DECORATE = 17, 10, 5, 71
@@ -25,11 +27,6 @@ def literal(text: str) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
-def _string(words: Sequence[int]) -> str:
-    data = struct.pack(f"<{len(words)}I", *words)
-    return data[: data.index(b"\0")].decode()
-
-
 @dataclass
 class SpirvModule:
     """A module's header and instructions."""
@@ -40,13 +37,7 @@ class SpirvModule:
     @staticmethod
     def of(data: bytes) -> SpirvModule:
         words = struct.unpack(f"<{len(data) // 4}I", data)
-        body: list[Instruction] = []
-        at = 5
-        while at < len(words):
-            size = words[at] >> 16
-            body.append((words[at] & 0xFFFF, list(words[at + 1 : at + size])))
-            at += size
-        return SpirvModule(list(words[:5]), body)
+        return SpirvModule(list(words[:5]), [(i.opcode, list(i.operands)) for i in walk(words)])
 
     def data(self) -> bytes:
         out = list(self.header)
@@ -62,7 +53,7 @@ class SpirvModule:
     def imports(self) -> dict[int, str]:
         """Undefined functions: id -> name."""
         return {
-            a[0]: _string(a[2:-1])
+            a[0]: text_of(a[2:-1])
             for opcode, a in self.body
             if opcode == DECORATE and a[1] == _LINKAGE and a[-1] == _IMPORT
         }
