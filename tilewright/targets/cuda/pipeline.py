@@ -50,6 +50,7 @@ from tilewright.targets.cuda.passes.multi_buffering import (
     multi_buffer_loads,
     will_form,
 )
+from tilewright.targets.cuda.passes.pad_tiles import pad_tiles
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
 from tilewright.targets.cuda.passes.split_k import split_k
@@ -134,6 +135,8 @@ COMMON: Sequence[Pass[CudaUnit]] = (
     Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
     CLEANUP,
     Pass("eliminate-barriers", eliminate_barriers, W),
+    Pass("pad-tiles", pad_tiles, W, optional=True),
+    CLEANUP,
     SPLIT,
     CLEANUP,
 )

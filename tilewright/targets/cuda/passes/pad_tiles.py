@@ -1,0 +1,164 @@
+"""pad-tiles: extents that threads cannot share are made longer; what is added takes part in nothing.
+
+    %t = init_tile %A[%m, 0], [%h, %w], .. : 1x3000      %e = arith.minsi %w, 3000
+    %x = load_tile %t : 1x3000                           %t = init_tile %A[%m, 0], [%h, %e], .. : 1x3072
+    %s = reduction <add>, %x [1]                   ->    %x = load_tile %t : 1x3072
+                                                         %y = arith.select (step < 3000), %x, 0
+                                                         %s = reduction <add>, %y [1]
+
+Only powers of two of an extent are distributed to lanes and warps (`blocked.py`): of 3000 elements a thread would hold
+375 neighbours of each eighth, and all threads the same.
+
+Requires: XeTile at workgroup level, tiles that no op moves or carries (carry-offsets), no products (their instructions
+say what extents are). Guarantees: the same results. An axis is padded that is of no shared memory and along which
+elements neither move nor meet but in reductions, where that makes the program several times as cheap; tiles of arrays
+end where they ended, gathers, scatters and atomics are masked, and reductions see their neutral element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.numerals import number_attr
+from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.vector import StepOp
+from tilewright.dialects.xetile.maps import without_maps
+from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
+from tilewright.passes.emit import Before
+from tilewright.targets.cuda.blocked import power_of_two_in
+from tilewright.uarch.nvidia import LANES
+
+Scattered = xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp
+Padded = Mapping[int, tuple[int, int]]
+"""By dimension: its extent before and after."""
+HELD = 8
+"""Neighbours that a lane has at once: 16 bytes of 16-bit numbers."""
+ELEMENTS, MOST_THREADS = 32, 256
+"""Of a thread, and threads of a workgroup: as many as these are to share a tile."""
+MOST_ODD = 7
+"""The part of a padded extent that is no power of two: each thread holds as many vectors."""
+GAIN = 2
+"""So many times cheaper a program has to become."""
+
+
+def pad_tiles(kernel: gpu.FuncOp) -> None:
+    """Pads extents that threads cannot share, and masks what is added."""
+    if any(isinstance(op, xt.TileMmaOp) for op in kernel.walk()):
+        return
+    axes = Axes(kernel)
+    combined, sized = set[Axis](), set[Axis]()
+    for op in kernel.walk():
+        if isinstance(op, xt.ReductionOp) and op.reduction_size is None:
+            combined |= {(op.source, dim) for dim in op.dims}
+        elif isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
+            sized |= {(op.result, dim) for dim in op.dims}
+    whole = axes.roots(axes.fixed | sized | (axes.combined - combined))
+    padded: dict[SSAValue, dict[int, tuple[int, int]]] = {}
+    for root, members in sorted(axes.members().items(), key=lambda each: -max(extents_of(each[1]))):
+        extents = extents_of(members)
+        if root in whole or len(extents) > 1 or any(map(_is_shared, members)):
+            continue
+        widest, dim = max(members, key=lambda axis: prod(shape_of(axis[0]) or ()))
+        known = padded.get(widest, {})
+        shape = [known.get(d, (n, n))[1] for d, n in enumerate(shape_of(widest) or ())]
+        after = padded_extent(before := shape.pop(dim), shape)
+        if after > before:
+            for value, dim in members:
+                padded.setdefault(value, {})[dim] = (before, after)
+    seen = [(op, _added(op, padded)) for op in kernel.walk()] if padded else []
+    for value, dims in padded.items():
+        _pad(value, dims)
+    for op, dims in seen:
+        if dims:
+            _mask(op, dims)
+
+
+def padded_extent(extent: int, beside: Sequence[int]) -> int:
+    """The cheapest extent for the threads from `extent` on, where a tile has these others; itself where none is much
+    cheaper."""
+
+    def cost(n: int) -> float:
+        threads = min(MOST_THREADS, max(LANES, n * prod(beside) // ELEMENTS))
+        parts = prod(map(power_of_two_in, (n, *beside)))
+        return n * max(1, threads * HELD / parts)
+
+    sizes = [odd << (-(-extent // odd) - 1).bit_length() for odd in range(1, MOST_ODD + 1, 2)]
+    best = min(sizes, key=lambda n: (cost(n), n))
+    return best if GAIN * cost(best) <= cost(extent) else extent
+
+
+def _is_shared(axis: Axis) -> bool:
+    kind = axis[0].type
+    return isinstance(kind, MemRefType) or (
+        isinstance(kind, xt.TileType) and kind.memory_space != 0
+    )
+
+
+def _added(op: Operation, padded: Mapping[SSAValue, Padded]) -> Padded:
+    """The dimensions of what an op reads or writes of which it must not see what is added."""
+    if isinstance(op, xt.ReductionOp):
+        return {d: extents for d, extents in padded.get(op.source, {}).items() if d in op.dims}
+    if isinstance(op, Scattered) and op.tile.type.scattered:
+        return padded.get(op.tile, {})
+    return {}
+
+
+def _mask(op: Operation, dims: Padded) -> None:
+    at = Before(op)
+    if isinstance(op, xt.ReductionOp):
+        kind = op.source.type
+        assert isinstance(kind, VectorType)
+        rest = at.constant(kind, neutral(op.kind, kind.element_type))
+        op.operands[0] = at.add(arith.SelectOp(_inside(at, kind, dims), op.source, rest))
+    elif isinstance(op, Scattered):
+        inside = _inside(at, op.tile.type, dims)
+        if op.mask is not None:
+            op.operands[list(op.operands).index(op.mask)] = at.also(op.mask, inside)
+        else:
+            op.operands = [*op.operands, inside]
+
+
+def _inside(at: Before, kind: VectorType | xt.TileType, dims: Padded) -> SSAValue:
+    """i1 of each element: is it one of those that were there before?"""
+    mask: SSAValue | None = None
+    for dim, (before, after) in dims.items():
+        numbers = VectorType(IndexType(), [after])
+        below = at.compare("slt", at.add(StepOp(numbers)), at.constant(numbers, before))
+        mask = at.also(mask, at.spread(below, [dim], kind.get_shape()))
+    assert mask is not None
+    return mask
+
+
+def _pad(value: SSAValue, dims: Padded) -> None:
+    """A value's type with longer dimensions; a tile of an array ends where it did."""
+    kind, op = value.type, value.owner
+    assert isinstance(kind, VectorType | xt.TileType)
+    shape = [dims[d][1] if d in dims else n for d, n in enumerate(kind.get_shape())]
+    if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
+        at, offsets = Before(op), op.mixed_offsets
+        strides = op.mixed_strides or Metadata(op.source, at.insert).strides
+        sizes = list(op.mixed_sizes or Metadata(op.source, at.insert).sizes)
+        for dim, (before, _) in dims.items():
+            place = dim - len(shape)
+            end = at.index(at.plus(offsets[place], before))
+            sizes[place] = at.add(arith.MinSIOp(at.index(sizes[place]), end))
+        tile = without_maps(op.tile_type, shape)
+        at.replace(at.add(xt.InitTileOp(op.source, tile, offsets, sizes, strides)))
+        return
+    new: Attribute
+    if isinstance(kind, xt.TileType):
+        new = without_maps(kind, shape)
+    else:
+        new = VectorType(kind.element_type, shape)
+        if isinstance(op, arith.ConstantOp):
+            assert isinstance(op.value, DenseIntOrFPElementsAttr)
+            op.properties["value"] = number_attr(new, op.value.get_values()[0])  # pyright: ignore
+    Rewriter.replace_value_with_new_type(value, new)
