@@ -106,3 +106,33 @@ def test_functions_are_few_side_by_side(rng) -> None:
     alone = loads(column_sums, args, False, **sizes)
     assert loads(column_sums, args, True, **sizes) >= 4 * alone
     assert loads(column_sums, args, True, MANY=True, **sizes) <= 3 * alone
+
+
+@tw.kernel
+def recurrence(A, B, H, START, IN_PLACE: tw.constexpr = False, BD: tw.constexpr = 64):
+    """h[t] = a[t] h[t - 1] + b[t], each stored; B may be where it is stored."""
+    d = tw.program_id(0) * BD
+    h = tw.load_tile(tw.init_tile(START, [d], (1, BD)))
+    for t in range(A.shape[0]):
+        b = tw.load_tile(tw.init_tile(H if IN_PLACE else B, [t, d], (1, BD)))
+        h = tw.load_tile(tw.init_tile(A, [t, d], (1, BD))) * h + b
+        tw.store_tile(h, tw.init_tile(H, [t, d], (1, BD)))
+    tw.store_tile(h, tw.init_tile(START, [d], (1, BD)))
+
+
+@pytest.mark.parametrize("turns", [1, 16, 37])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_loops_that_store_read_first_what_nothing_writes(turns, in_place, rng):
+    a, b = (rng.integers(-1, 2, (turns, 128)).astype(np.float32) for _ in range(2))
+    start = rng.integers(-2, 3, 128).astype(np.float32)
+    h, want, last = (b.copy() if in_place else np.full_like(b, np.nan)), [], start.copy()
+    for t in range(turns):
+        last = a[t] * last + b[t]
+        want.append(last)
+    args = (a, b, h, start)
+    code = lowered(recurrence, args, True, IN_PLACE=in_place)
+    run_threads(code, [describe(x) for x in args], (2, 1, 1))
+    np.testing.assert_array_equal(h, np.stack(want))
+    np.testing.assert_array_equal(start, last)
+    once = loads(recurrence, args, False, IN_PLACE=in_place)
+    assert (loads(recurrence, args, True, IN_PLACE=in_place) > once) is not in_place

@@ -198,7 +198,8 @@ class CudaExecutable:
 
 
 FEW = 2
-"""Programs for each multiprocessor up to which a launch has few."""
+"""Programs of `THREADS` or more for each multiprocessor up to which a launch has few; smaller ones count by threads."""
+THREADS = 128
 
 
 def work_split_of(
@@ -214,7 +215,8 @@ def work_split_of(
     plan = executable.plan
     programs = grid[0] * grid[1] * grid[2] * plan.split
     if plan.work is None:
-        return WorkSplit(ahead=plan.short and programs <= FEW * multiprocessors)
+        large = programs * min(1, plan.threads / THREADS)
+        return WorkSplit(ahead=plan.short and large <= FEW * multiprocessors)
     work = measured(plan.work, executable.machine)
     if work.dimension < 0:
         end = int(values[work.argument])

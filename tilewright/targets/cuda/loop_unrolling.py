@@ -7,21 +7,22 @@
                                                               scf.for %i = %n to %hi step %s iter_args(%x = %q) {
                                                                 (as it was) }
 
-Requires: the program of a thread. Guarantees: the same iterations in the same order.
+Requires: the program of a thread. Guarantees: the same iterations in the same order; where a loop stores, too, what it
+reads of arrays that nothing writes is read in front of the stores of all iterations that run side by side.
 
 Takes part, in code for launches of few programs, or for a workgroup that has a multiprocessor to itself: a loop that
-does nothing but read memory and compute, and reads so little in an iteration that memory waits for the next one. (The
-assembler unrolls short loops too, at most four times.) Where programs are many, others read meanwhile, and the
-registers that this takes would keep some of them away.
+does nothing but read memory, compute, and store to other arrays, and reads so little in an iteration that memory waits
+for the next one. (The assembler unrolls short loops too, at most four times, and takes no load past a store.) Where
+programs are many, others read meanwhile, and the registers that this takes would keep some of them away.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
@@ -42,33 +43,39 @@ MOST_FUNCTIONS = 64
 many instructions (an exponential of each of 4096 x 32768 by 16 x 256 on an H200: 264 us, 313 by bytes alone)."""
 
 
-def unroll_loops(module: ModuleOp, threads: int) -> int:
+def unroll_loops(module: ModuleOp, threads: int, apart: bool = False) -> int:
     """Puts iterations of loops that read little side by side, so that their loads are on the way together. Returns in
-    how many loops. `threads`: of a workgroup."""
-    found = short_loops(module, threads)
+    how many loops. `threads`: of a workgroup; `apart`: the arrays of the launch do not overlap."""
+    found = short_loops(module, threads, apart)
     for loop, times in found:
         _unroll(loop, times)
     return len(found)
 
 
-def short_loops(module: ModuleOp, threads: int) -> list[tuple[scf.ForOp, int]]:
+def short_loops(module: ModuleOp, threads: int, apart: bool = False) -> list[tuple[scf.ForOp, int]]:
     """The loops that read little, and how many iterations should run side by side."""
     wanted = min(MOST_BYTES, IN_FLIGHT // threads)
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
-    return [(op, times) for op in loops if (times := _times(op, wanted)) > 1]
+    written = _written(module) if apart and loops else None
+    return [(op, times) for op in loops if (times := _times(op, wanted, written)) > 1]
 
 
-def _times(loop: scf.ForOp, wanted: int) -> int:
-    """How many iterations should run side by side; 1 where the loop does more than read and compute."""
+def _times(loop: scf.ForOp, wanted: int, written: set[SSAValue] | None) -> int:
+    """How many iterations should run side by side; 1 where the loop does more than read and compute, or store to arrays
+    other than those that it reads (`written`: all that the kernel stores to, None where that is not known)."""
     read = functions = 0
     for op in loop.body.block.ops:
-        if isinstance(op, mach.LoadOp | mach.MaskedLoadOp) and _is_global(op.pointer):
+        if isinstance(op, LOADS) and _is_global(op.pointer):
             read += prod(shape_of(op.result)) * itemsize(element_of(op.result.type))
         elif op.name.startswith("math."):
             functions += prod(shape_of(op.results[0]))
+        elif isinstance(op, STORES) and written is not None:
+            pass
         elif op is not loop.body.block.last_op and (op.regions or not is_pure(op)):
             return 1
     if not read or "unsignedCmp" in loop.properties:
+        return 1
+    if _stores(loop) and not _reads_first(loop, written or set()):
         return 1
     times = min(MOST, wanted // read, MOST_FUNCTIONS // max(1, functions))
     return 1 << (max(1, times).bit_length() - 1)
@@ -78,6 +85,59 @@ def _is_global(pointer: SSAValue) -> bool:
     return isinstance(pointer.type, LLVMPointerType) and pointer.type.addr_space.data == GLOBAL  # pyright: ignore
 
 
+LOADS = (mach.LoadOp, mach.MaskedLoadOp)
+STORES = (mach.StoreOp, mach.MaskedStoreOp, gpu.BarrierOp)
+"""And what orders them among threads."""
+
+
+def _stores(loop: scf.ForOp) -> bool:
+    return any(isinstance(op, STORES) for op in loop.body.block.ops)
+
+
+def _array(pointer: SSAValue) -> SSAValue:
+    """The array that an address is in: an argument, or what is not known."""
+    while isinstance(pointer.owner, mach.PtrAddOp):
+        pointer = pointer.owner.pointer
+    return pointer
+
+
+def _written(module: ModuleOp) -> set[SSAValue]:
+    """All arrays that something may write, or hands on."""
+    found = set[SSAValue]()
+    for op in module.walk():
+        if not isinstance(op, (*LOADS, mach.PtrAddOp)):
+            found |= {_array(v) for v in op.operands if isinstance(v.type, LLVMPointerType)}
+    return found
+
+
+def _first(loop: scf.ForOp) -> set[Operation] | None:
+    """The loads of an iteration and what their places are computed from; None where that is carried or loaded."""
+    found, waiting = set[Operation](), list[Operation]()
+    for op in loop.body.block.ops:
+        if isinstance(op, LOADS):
+            found.add(op)
+            waiting.append(op)
+    while waiting:
+        for value in waiting.pop().operands:
+            if value in loop.body.block.args[1:]:
+                return None
+            made = value.owner
+            if isinstance(made, Operation) and made.parent is loop.body.block:
+                if isinstance(made, LOADS):
+                    return None
+                if made not in found:
+                    found.add(made)
+                    waiting.append(made)
+    return found
+
+
+def _reads_first(loop: scf.ForOp, written: set[SSAValue]) -> bool:
+    """May all loads of several iterations come first?"""
+    arrays = {_array(op.pointer) for op in loop.body.block.ops if isinstance(op, LOADS)}
+    known = all(isinstance(each, BlockArgument) for each in arrays | written)
+    return known and not arrays & written and _first(loop) is not None
+
+
 def _unroll(loop: scf.ForOp, times: int) -> None:
     at, old = Before(loop), loop.body.block
     step = loop.step
@@ -85,14 +145,21 @@ def _unroll(loop: scf.ForOp, times: int) -> None:
     last = at.add(arith.SubiOp(loop.ub, at.add(arith.SubiOp(whole, step))))
     body = Block(arg_types=[*old.arg_types, loop.lb.type])
     number, *carried = body.args[:-1]
+    first = (_first(loop) if _stores(loop) else None) or set()
+    turns: list[dict[SSAValue, SSAValue]] = []
     for turn in range(times):
         if turn:
             following = arith.AddiOp(number, step)
             body.add_op(following)
             number = following.result
-        copies: dict[SSAValue, SSAValue] = dict(zip(old.args, (number, *carried), strict=True))
+        turns.append({old.args[0]: number})
         for op in old.ops:
-            if op is not old.last_op:
+            if op in first:
+                body.add_op(op.clone(turns[turn]))
+    for copies in turns:
+        copies |= dict(zip(old.args[1:], carried, strict=True))
+        for op in old.ops:
+            if op is not old.last_op and op not in first:
                 body.add_op(op.clone(copies))
         carried = [copies.get(v, v) for v in terminator(old).operands]
     after = arith.AddiOp(number, step)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import MemRefType, ModuleOp
 from xdsl.ir import Operation
 
 from tilewright import uarch
@@ -21,6 +21,7 @@ from tilewright.layout import LayoutError
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import level_of, programs_of
+from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
@@ -304,10 +305,12 @@ def _lower(unit: CudaUnit) -> None:
         interleave_products(lowered.module)
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
     annotate(lowered)
+    arrays = [a for a in unit.kernel.body.block.args if isinstance(a.type, MemRefType)]
+    apart = all(arg_facts(a).noalias for a in arrays)
     if unit.split.ahead or lowered.persistent == 1:
-        unroll_loops(lowered.module, lowered.threads)
+        unroll_loops(lowered.module, lowered.threads, apart)
     elif not _is_planned(unit):
-        lowered.short = bool(short_loops(lowered.module, lowered.threads))
+        lowered.short = bool(short_loops(lowered.module, lowered.threads, apart))
     unit.lowered, unit.module = lowered, lowered.module
 
 
