@@ -46,13 +46,21 @@ def computed(kernel: gpu.FuncOp) -> list[SSAValue]:
     ]
 
 
-def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Split = split) -> bool:
-    """Splits the largest of some values, and all that goes with it, along its longest axis; False where none can be.
+def halve(
+    kernel: gpu.FuncOp,
+    values: Sequence[SSAValue],
+    least: int,
+    into: Split = split,
+    rows: int = 1,
+) -> int:
+    """Splits the largest of some values, and all that goes with it, along its longest axis; into how many parts, 1
+    where none can be.
 
-    `least`: elements along an axis that is not split further; with 1 the outermost axis is taken, however long.
+    `least`: elements along an axis that is not split further; with 1 the outermost axis is taken, however long. `rows`:
+    that stay together if they are whole now, so that there may be an odd number of parts.
     """
     largest = max(values, key=tile_size)
-    best: tuple[tuple[int, int], SplitChoice] | None = None
+    best: tuple[tuple[int, int], SplitChoice, int] | None = None
     shares = into is in_passes and level_of(kernel) == "workgroup"
     for choice in choices(kernel, shares):
         dims = [d for v, d in choice.members if v is largest]
@@ -63,11 +71,18 @@ def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Spli
         extent = (shape_of(largest) or ())[dims[0]]
         rank = (extent if least > 1 else -dims[0], -dims[0])
         if best is None or rank > best[0]:
-            best = rank, choice
+            whole, odd = divmod(choice.extent, rows)
+            alone = dims[0] == 0 and not odd and whole % 2
+            best = rank, choice, _least_factor(whole) if alone else 2
     if best is None:
-        return False
-    into(kernel, best[1], 2)
-    return True
+        return 1
+    into(kernel, *best[1:])
+    return best[2]
+
+
+def _least_factor(n: int) -> int:
+    """The least factor above 1 of an odd number above 1."""
+    return next(factor for factor in range(3, n + 1, 2) if n % factor == 0)
 
 
 def shared_memory(kernel: gpu.FuncOp) -> dict[SSAValue, int]:
@@ -85,13 +100,13 @@ def compute_in_passes(kernel: gpu.FuncOp, passes: int = 1, room: int | None = No
     done = 1
     while room is not None and sum((arrays := shared_memory(kernel)).values()) > room:
         largest_first = sorted(arrays, key=lambda array: -arrays[array])
-        if not any(halve(kernel, [array], 2, in_passes) for array in largest_first):
+        if not any(halve(kernel, [array], 2, in_passes) > 1 for array in largest_first):
             break
         done *= 2
     while done < passes:
         products = [op.result for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = products or computed(kernel)
-        if not values or not halve(kernel, values, 2, in_passes):
+        if not values or halve(kernel, values, 2, in_passes) == 1:
             raise unsupported(
                 kernel,
                 f"its tiles cannot be computed in {passes} passes, only in {done}",

@@ -455,3 +455,23 @@ def test_stores_stay_before_what_reads_them() -> None:
         text_of(read_back, tuple(fresh()[0])), (1, 1, 1), fresh, after=after
     )
     assert "stage.sched_barrier" in ir["stage"]
+
+
+def test_rows_of_a_warpgroup_stay_together():
+    """192 rows of 128 columns exceed the registers: they become three programs of 64, not two of 96."""
+    args = [tw.spec((2, 384, 128), tw.bf16)] * 4
+    made = rows_by_keys.compile(*args, target="sm_90a")
+    assert made.remarks == ["a workgroup's tiles are shared by 3 workgroups along x"]
+
+
+@tw.kernel
+def rows_by_keys(Q, K, V, O, BM: tw.constexpr = 192, BN: tw.constexpr = 128, D: tw.constexpr = 128):
+    h, m = tw.program_id(1), tw.program_id(0) * BM
+    q = tw.load_tile(tw.init_tile(Q, [h, m, 0], (BM, D)))
+    acc = tw.zeros((BM, D), tw.f32)
+    for n in range(0, K.shape[1], BN):
+        p = tw.exp(tw.tile_mma(q, tw.transpose(tw.load_tile(tw.init_tile(K, [h, n, 0], (BN, D))))))
+        acc = tw.tile_mma(
+            p.to(V.dtype), tw.load_tile(tw.init_tile(V, [h, n, 0], (BN, D))), acc * 0.5
+        )
+    tw.store_tile(acc.to(O.dtype), tw.init_tile(O, [h, m, 0], (BM, D)))

@@ -23,6 +23,8 @@ MOST_ELEMENTS = 8192
 """Elements of the largest value of a kernel without products."""
 LEAST_PRODUCT = 64
 """Rows or columns of a product that are not split further."""
+ROWS = 64
+"""Of a product, that one warpgroup multiplies."""
 
 
 def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, least: int = 1) -> int:
@@ -40,9 +42,11 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, leas
         load = accumulators(products) if products else max(tile_size(v) for v in values)
         if load <= (most if products else MOST_ELEMENTS) and factor >= least:
             break
-        if not halve(kernel, values, LEAST_PRODUCT if products else 1):
+        least, rows = (LEAST_PRODUCT, ROWS) if products else (1, 1)
+        parts = halve(kernel, values, least, rows=rows)
+        if parts == 1:
             break
-        factor *= 2
+        factor *= parts
     if factor > before:
         share_programs(kernel, factor)
         remarks.append(f"a workgroup's tiles are shared by {factor} workgroups along x")
