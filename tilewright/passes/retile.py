@@ -72,7 +72,7 @@ def halve(
         rank = (extent if least > 1 else -dims[0], -dims[0])
         if best is None or rank > best[0]:
             whole, odd = divmod(choice.extent, rows)
-            alone = dims[0] == 0 and not odd and whole % 2
+            alone = dims[0] == 0 and not odd and whole % 2 and whole > 1
             best = rank, choice, _least_factor(whole) if alone else 2
     if best is None:
         return 1
