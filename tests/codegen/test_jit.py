@@ -70,10 +70,10 @@ def test_functions_printed_early_are_parts_as_others_are() -> None:
     assert common == parts[0]
     ahead = Ahead(TARGET)
     ahead.begin(parts[0])
-    assert ahead.get(parts[0]) == compile_object(parts[0], TARGET)
+    assert ahead.get([parts[0]]) == [compile_object(parts[0], TARGET)]
     ahead.begin("this is no text of LLVM's")
     with pytest.raises(CompileError):
-        ahead.get("this is no text of LLVM's")
+        ahead.get(["this is no text of LLVM's"])
 
 
 def test_an_object_is_made_by_whoever_needs_it_where_no_thread_can_start(
@@ -85,7 +85,7 @@ def test_an_object_is_made_by_whoever_needs_it_where_no_thread_can_start(
     text, ahead = emit_parts(module(PLAIN), TARGET)[0], Ahead(TARGET)
     monkeypatch.setattr(Thread, "start", start)
     ahead.begin(text)
-    assert ahead.get(text) == compile_object(text, TARGET)
+    assert ahead.get([text]) == [compile_object(text, TARGET)]
 
 
 def test_an_object_is_bytes_that_load_anywhere() -> None:

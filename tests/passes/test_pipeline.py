@@ -87,7 +87,8 @@ def canonical(text: str) -> str:
 
 
 def test_cpu_passes_alone_make_the_code_of_the_pipeline():
-    names = [p.name for p in CPU.passes if p not in OTHER_FORMS]
+    # Parts of functions have arguments of their own, which are named as the text that is read names others.
+    names = [p.name for p in CPU.passes if p not in OTHER_FORMS and p.name != "split-functions"]
     whole: dict[str, str] = {}
     get_target("cpu").build(
         parse_module(TEXT),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from ctypes import string_at
 from functools import cache
 from itertools import count
 from typing import Any
@@ -24,20 +25,31 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
 _lock = forks.lock()
-"""Target machines are shared, and not safe to enter from two threads."""
+"""The linker is shared, and not safe to enter from two threads."""
+_lanes = [forks.lock() for _ in range(min(len(os.sched_getaffinity(0)), 8))]
+"""One for each code generator of a target: so many texts become code at a time."""
 
 
 def _hold_llvm() -> None:
     """Before a fork: wait until no thread is inside of LLVM.
 
-    llvmlite takes a lock of its own around every call of LLVM, also where the garbage collector frees a module. A
-    child that copies it while another thread holds it would wait for ever, on state of LLVM that is half done.
+    llvmlite takes a lock of its own around calls of LLVM, also where the garbage collector frees a module. A child
+    that copies it while another thread holds it would wait for ever, on state of LLVM that is half done.
     """
+    for lane in _lanes:
+        lane.acquire()
     _llvmlite_lock().__enter__()
 
 
 def _free_llvm() -> None:
-    """After a fork, in both processes: this thread took the lock, and lets it go."""
+    """After a fork, in the parent: this thread took the locks, and lets them go."""
+    _llvmlite_lock().__exit__()
+    for lane in _lanes:
+        lane.release()
+
+
+def _free_in_child() -> None:
+    """In the child only llvmlite's: `forks` has made the others anew."""
     _llvmlite_lock().__exit__()
 
 
@@ -45,7 +57,7 @@ def _llvmlite_lock() -> Any:
     return getattr(llvm.ffi.lib, "_lock", nullcontext())
 
 
-os.register_at_fork(before=_hold_llvm, after_in_parent=_free_llvm, after_in_child=_free_llvm)
+os.register_at_fork(before=_hold_llvm, after_in_parent=_free_llvm, after_in_child=_free_in_child)
 
 
 @cache
@@ -55,14 +67,21 @@ def _initialize() -> None:
     llvm.initialize_native_asmparser()
 
 
-def target_machine(target: LLVMTarget) -> Any:
-    """LLVM's code generator for the target of a CPU; whoever uses it holds `_lock`."""
-    with _lock:
-        return _target_machine(target.triple, target.cpu, target.feature_string())
+@contextmanager
+def target_machine(target: LLVMTarget) -> Generator[Any]:
+    """A code generator of LLVM's for the target of a CPU, which no other thread is in."""
+    number = next((i for i, lane in enumerate(_lanes) if lane.acquire(blocking=False)), None)
+    if number is None:
+        number = 0
+        _lanes[0].acquire()
+    try:
+        yield _target_machine(number, target.triple, target.cpu, target.feature_string())
+    finally:
+        _lanes[number].release()
 
 
 @cache
-def _target_machine(triple: str, cpu: str, features: str) -> Any:
+def _target_machine(lane: int, triple: str, cpu: str, features: str) -> Any:
     _initialize()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -108,10 +127,11 @@ def _truncated_first(text: str, target: LLVMTarget) -> str:
 
 
 def parse(text: str) -> Any:
-    """LLVM module of `text`, verified; CompileError with LLVM's message (a bug of the emitter)."""
+    """LLVM module of `text`, verified, in a context of its own, so that no other thread's work meets it; CompileError
+    with LLVM's message (a bug of the emitter)."""
     _initialize()
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"the emitter printed LLVM IR that LLVM refuses: {error}") from error
@@ -123,8 +143,7 @@ def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> 
 
     `optimize` runs LLVM's passes first: for code that is compiled as its author wrote it, scalar loop by loop.
     """
-    with _lock:
-        machine = target_machine(target)
+    with target_machine(target) as machine:
         module = parse(text if optimize else _truncated_first(text, target))
         if optimize:
             options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -136,14 +155,28 @@ def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> 
             optimized = str(module)
             safe = _truncated_first(optimized, target)
             module = module if safe is optimized else parse(safe)
-        return machine.emit_object(module)
+        return _emitted(machine, module, True)
+
+
+def _emitted(machine: Any, module: Any, is_object: bool) -> bytes:
+    """The code of a module. llvmlite lets one thread at a time into LLVM; where a module has a context of its own, and
+    its thread a code generator, LLVM needs no lock, and this is where compiling takes its time."""
+    lib = llvm.ffi.lib
+    locked = lib.LLVMPY_TargetMachineEmitToMemory
+    with llvm.ffi.OutputString() as error:
+        found = getattr(locked, "_cfn", locked)(machine, module, int(is_object), error)
+        if not found:
+            raise CompileError(f"LLVM makes no code of the emitter's: {error}")
+    try:
+        return string_at(lib.LLVMPY_GetBufferStart(found), lib.LLVMPY_GetBufferSize(found))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(found)
 
 
 def compile_assembly(text: str, target: LLVMTarget) -> str:
     """Assembly of LLVM IR text, for the target of a CPU."""
-    with _lock:
-        machine = target_machine(target)
-        return machine.emit_assembly(parse(_truncated_first(text, target)))
+    with target_machine(target) as machine:
+        return _emitted(machine, parse(_truncated_first(text, target)), False).decode()
 
 
 def link(

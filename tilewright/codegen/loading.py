@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -115,27 +115,39 @@ def kept_object(text: str, target: LLVMTarget) -> bytes:
 
 
 class Ahead:
-    """Objects of texts, each made on a thread of its own: LLVM lets Python run meanwhile."""
+    """Objects of texts, made by threads while others are printed: LLVM lets Python run meanwhile."""
 
     def __init__(self, target: LLVMTarget):
         self._target = target
+        self._waiting: list[str] = []
         self._threads: list[threading.Thread] = []
 
     def begin(self, text: str) -> None:
-        made = partial(copy_context().run, self._make, text)
-        thread = threading.Thread(target=made, name="tilewright-objects")
-        with suppress(RuntimeError):  # the process may have no more, or end: then `get` makes it
-            thread.start()
-            self._threads.append(thread)
+        self._waiting.append(text)
+        others = max(1, len(os.sched_getaffinity(0)) - 1)  # beside this thread, which prints
+        if sum(thread.is_alive() for thread in self._threads) < others:
+            made = partial(copy_context().run, self._make_all)
+            thread = threading.Thread(target=made, name="tilewright-objects")
+            with suppress(
+                RuntimeError
+            ):  # the process may have no more, or end: then `get` makes all
+                thread.start()
+                self._threads.append(thread)
 
-    def _make(self, text: str) -> None:
-        with suppress(Exception):  # whoever needs it is told
-            kept_object(text, self._target)
+    def _make_all(self) -> None:
+        """Makes what nobody has begun yet."""
+        with suppress(IndexError):
+            while True:
+                text = self._waiting.pop(0)
+                with suppress(Exception):  # whoever needs it is told
+                    kept_object(text, self._target)
 
-    def get(self, text: str) -> bytes:
+    def get(self, texts: Sequence[str]) -> list[bytes]:
+        """The objects of texts; this thread helps to make them."""
+        self._make_all()
         for thread in self._threads:
             thread.join()
-        return kept_object(text, self._target)
+        return [kept_object(text, self._target) for text in texts]
 
 
 _compiling: dict[object, float] = {}

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 
 from xdsl.dialects import arith, func, scf
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -46,16 +46,15 @@ def _nests(function: func.FuncOp) -> Iterator[func.FuncOp]:
     for outline in sorted(
         (n for n, loops in alike.items() if len(loops) > 1), key=lambda n: -sizes[n]
     ):
-        forms: dict[Hashable, list[_Nest]] = defaultdict(list)
+        forms: dict[Hashable, list[Nest]] = defaultdict(list)
         for loop in alike[outline]:
             if function.is_ancestor(loop):
-                nest = _Nest(loop)
-                if nest.is_data:
+                nest = Nest(loop)
+                if nest.is_data and nest.passes:
                     forms[nest.form].append(nest)
         for nests in forms.values():
-            given = nests[0].given
-            if len(nests) > 1 and len(given) <= MOST and all(is_data(v.type) for v in given):
-                yield _shared(f"{function.sym_name.data}_nest{count}", nests)
+            if len(nests) > 1:
+                yield shared(f"{function.sym_name.data}_nest{count}", nests)
                 count += 1
 
 
@@ -83,11 +82,12 @@ def _outlines(
     return hash(tuple(outline)), size, loops
 
 
-class _Nest:
-    """A loop, the `form` that alike ones have in common, and what else it is `given`, in the order of its first use:
-    by which operands of which ops (`uses`), constants among them. `is_data`: all that it computes can be in memory."""
+class Nest:
+    """A loop (or condition), the `form` that alike ones have in common, and what else it is `given`, in the order of
+    its first use: by which operands of which ops (`uses`), constants among them. `is_data`: all that it computes can
+    be in memory."""
 
-    def __init__(self, loop: scf.ForOp):
+    def __init__(self, loop: Operation):
         self.loop, self.is_data = loop, True
         self.given: list[SSAValue] = []
         self.uses: list[tuple[Operation, int, SSAValue]] = []
@@ -114,6 +114,11 @@ class _Nest:
                 self.is_data &= is_data(value.type)
         self.form = tuple(form)
 
+    @property
+    def passes(self) -> bool:
+        """Can a call pass what it is given?"""
+        return len(self.given) <= MOST and all(is_data(v.type) for v in self.given)
+
 
 def _constant(value: SSAValue) -> arith.ConstantOp | None:
     if isinstance(value, OpResult) and isinstance(value.op, arith.ConstantOp):
@@ -121,8 +126,8 @@ def _constant(value: SSAValue) -> arith.ConstantOp | None:
     return None
 
 
-def _shared(name: str, nests: Sequence[_Nest]) -> func.FuncOp:
-    """The function of alike nests, called in their places."""
+def shared(name: str, nests: Sequence[Nest]) -> func.FuncOp:
+    """The function of alike nests, or of one, called in their places. Other modules may have it."""
     first, *others = nests
     for nest in nests:
         call = func.CallOp(name, nest.given, [])
@@ -141,4 +146,6 @@ def _shared(name: str, nests: Sequence[_Nest]) -> func.FuncOp:
             inside[value] = own.result
         op.operands[i] = inside[value]
     block.add_ops((first.loop, func.ReturnOp()))
-    return func.FuncOp(name, (types, []), Region(block), visibility="private")
+    function = func.FuncOp(name, (types, []), Region(block))
+    function.attributes["mach.common"] = StringAttr(name)
+    return function

@@ -7,6 +7,7 @@ nothing about the instructions themselves.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -197,8 +198,8 @@ def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         def begin(self, text: str) -> None:
             super().begin(self._hosted(text))
 
-        def get(self, text: str) -> bytes:
-            return super().get(self._hosted(text))
+        def get(self, texts: Sequence[str]) -> list[bytes]:
+            return super().get([*map(self._hosted, texts)])
 
     def emulated(level: str | None) -> CpuMachine:
         return amx if level is None and knobs.current().cpu is None else chosen(level)

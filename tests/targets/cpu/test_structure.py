@@ -40,7 +40,8 @@ def test_what_packs_arrays_is_compiled_once_for_kernels_that_differ_elsewhere(le
     kernel = product.options(machine=level)
     tiles = ({"BM": 128, "BN": 128, "BK": k} for k in (32, 64))
     one, other = (kernel.compile(x, x, c, ACC=tw.f32, target="cpu", **t) for t in tiles)
-    assert objects_of(one)[:-1] == objects_of(other)[:-1] and len(objects_of(one)) == 3
+    # Two that pack, and nests of loops in which the kernels are the same, too.
+    assert objects_of(one)[:-1] == objects_of(other)[:-1] and len(objects_of(one)) > 3
     # How often arrays are read is the plan's to compute: divisions by numbers of a grid, which might fail.
     assert "tw_program_failed" not in one.asm["llvm"]
     assert one.asm["llvm"].count("\ndefine ") == other.asm["llvm"].count("\ndefine ")

@@ -37,8 +37,17 @@ def build(
 
     with prompt():
         lowered = run_pipeline(module, m, options, remarks, observe=observe, early=early)
+        for function in lowered.module.body.block.ops:
+            assert isinstance(function, func.FuncOp)
+            if (
+                "mach.common" in function.attributes
+                and function.sym_name.data not in printer.defined
+            ):
+                early([function])
         text, (*common, own) = emit_parts(lowered.module, m.target, printer)
-    made = [*map(ahead.get, common), compile_object(own, m.target)]
+    # LLVM's linker takes one object after the other: what the kernel calls comes before it.
+    made = compile_object(own, m.target)
+    made = b"".join([*ahead.get(common), made])
     block = lowered.block
     kinds = argument_kinds(lowered.types)
     meta = {
@@ -59,4 +68,4 @@ def build(
         "remarks": remarks,
         "machine": options.machine,
     }
-    return b"".join(made), meta, text
+    return made, meta, text

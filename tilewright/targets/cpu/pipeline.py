@@ -24,6 +24,7 @@ from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.precision import lower_precision
 from tilewright.passes.row_fusion import fuse_rows
 from tilewright.passes.scaled_differences import scale_differences
+from tilewright.passes.split_functions import split_functions
 from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.fetch_ahead import fetch_ahead
@@ -194,6 +195,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         whole=True,
     ),
     Pass("alike-loops", share_alike_loops, given="module", optional=True, stage="mach"),
+    Pass("split-functions", split_functions, given="module", optional=True, stage="mach"),
 )
 PIPELINE = Pipeline[CpuUnit]("cpu", PASSES, lambda module, m: CpuUnit(module, machine(m)), "native")
 

@@ -93,7 +93,8 @@ def _make() -> None:
             _functions()
         from tilewright.codegen.jit import target_machine
 
-        target_machine(chosen(None).target)
+        with target_machine(chosen(None).target):
+            pass
 
 
 def _functions() -> tuple[Any, ...]:
