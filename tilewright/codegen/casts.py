@@ -27,9 +27,15 @@ def _cast(p: Printer, op: Operation, body: CastBody) -> None:
 
 
 def resize_integer(o: Lanes, x: str, src: Element, dst: Element, signed: bool) -> str:
-    """Integer lanes made wider or narrower."""
+    """Integer lanes made wider or narrower.
+
+    The last bit is compared with 0: LLVM's SPIR-V backend fails at a select of truncated vectors of i1.
+    """
     if src.bits == dst.bits:
         return x
+    if dst.llvm == "i1":
+        t = o.type(src.llvm)
+        return o.icmp("ne", t, o.op("and", t, x, o.const(src.llvm, 1)), o.const(src.llvm, 0))
     name = "trunc" if src.bits > dst.bits else "sext" if signed else "zext"
     return o.cast(name, o.type(src.llvm), x, o.type(dst.llvm))
 

@@ -90,3 +90,25 @@ def test_parts_of_a_matrix_with_rows(stride: str, rng: np.random.Generator) -> N
     x = rng.standard_normal((16, 16), dtype=np.float32)
     (y,) = agree(text, [x, np.full_like(x, np.nan)], [1])
     np.testing.assert_array_equal(y, x.T)
+
+
+def test_the_last_bits_of_numbers(rng: np.random.Generator) -> None:
+    """LLVM's SPIR-V backend fails at a select of truncated vectors of i1."""
+    text = (
+        kernels.head("%x: memref<16x16xi32>, %y: memref<16x16xi32>")
+        + """
+    %tx = xegpu.create_nd_tdesc %x : memref<16x16xi32> -> !xegpu.tensor_desc<8x16xi32>
+    %ty = xegpu.create_nd_tdesc %y : memref<16x16xi32> -> !xegpu.tensor_desc<8x16xi32>
+    %v = xegpu.load_nd %tx[0, 0] : !xegpu.tensor_desc<8x16xi32> -> vector<8xi32>
+    %zero = arith.constant dense<0> : vector<8xi32>
+    %none = arith.constant dense<false> : vector<8xi1>
+    %up = arith.cmpi sgt, %v, %zero : vector<8xi32>
+    %odd = arith.trunci %v : vector<8xi32> to vector<8xi1>
+    %both = arith.select %up, %odd, %none : vector<8xi1>, vector<8xi1>
+    %w = arith.extui %both : vector<8xi1> to vector<8xi32>
+    xegpu.store_nd %w, %ty[0, 0] : vector<8xi32>, !xegpu.tensor_desc<8x16xi32>"""
+        + kernels.FOOT
+    )
+    x = rng.integers(-9, 9, (16, 16), dtype=np.int32)
+    (y,) = agree(text, [x, np.full_like(x, -1)], [1])
+    np.testing.assert_array_equal(y[:8], (x[:8] > 0) & (x[:8] % 2 == 1))
