@@ -9,6 +9,7 @@ import tilewright as tw
 from tests.arrays import poison
 from tests.lang.reference import ir, refused, run
 from tilewright import dtypes
+from tilewright.dialects.text import parse_module
 
 SHAPE = (4, 8)
 INTEGERS = (tw.i8, tw.i16, tw.i32, tw.i64, tw.u8, tw.u16, tw.u32, tw.u64)
@@ -376,3 +377,16 @@ def test_an_extent_of_one_has_what_other_extents_have(rows):
     y = np.full(4, -1, np.int32)
     run(extents, 1, np.zeros((rows, 2), np.float32), y)
     assert y.tolist() == [rows - 1, rows - 1, 1, rows == 1]
+
+
+@tw.kernel
+def inverted(Y, n):
+    Y[0] = ~n
+    Y[1] = ~tw.program_id(0)
+
+
+def test_inverted_scalars_have_a_text_that_is_read():
+    y = np.full(2, 77, np.int64)
+    parse_module(ir(inverted, y, 5)).verify()
+    run(inverted, 1, y, 5)
+    assert y.tolist() == [~5, ~0]

@@ -363,10 +363,9 @@ def unary(symbol: str, x: Value) -> Value:
         raise CompileError(
             f"~ is not defined on floats ({x.dtype})", hint="~ inverts integers and masks"
         )
-    # All bits set; two's complement makes it -1 whatever the signedness.
-    ones = Value(constant_ssa((1 << x.dtype.bits) - 1, x.dtype), x.dtype, ())
-    if not (x.dtype.is_unsigned or x.dtype.is_bool):
-        ones = constant(-1, x.dtype)
+    # All bits set: in two's complement -1, which unsigned integers do not have.
+    ones = (1 << x.dtype.bits) - 1 if x.dtype.is_unsigned or x.dtype.is_bool else -1
+    ones = Value(constant_ssa(ones, x.dtype), x.dtype, ())
     return _apply(_SIGNED, "^", x, broadcast_to(ones, x.shape))
 
 

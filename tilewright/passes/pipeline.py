@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, did_you_mean
 from tilewright.frozen import frozen
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of
@@ -236,7 +236,10 @@ def switches_of(passes: Sequence[Pass[Any]]) -> dict[str, str]:
 def check_switches(off: Collection[str], known: Mapping[str, str], target: str) -> None:
     """Raises UnsupportedError where `off` names what a target does not know how to leave out."""
     for name in sorted(set(off).difference(known)):
+        near = did_you_mean(name, known)
         raise UnsupportedError(
             f"target {target} has no pass {name!r} to disable",
-            hint=f"its optional passes are {', '.join(known)}" if known else "it has none",
+            hint=f"{near + ' ' if near else ''}its optional passes are {', '.join(known)}"
+            if known
+            else "it has none",
         )

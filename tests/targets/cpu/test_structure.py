@@ -130,7 +130,10 @@ def test_machines_say_what_their_products_use() -> None:
 
 
 def test_an_unknown_pass_to_disable_is_refused(rng: np.random.Generator) -> None:
-    with pytest.raises(tw.UnsupportedError, match=r"no pass 'pakcing' to disable"):
+    with pytest.raises(
+        tw.UnsupportedError,
+        match=r"no pass 'pakcing' to disable\s+hint: did you mean packing\? its",
+    ):
         kernels.gemm.options(disable="pakcing").compile(
             *operands(rng, 64, 64, 64), **TILES, target="cpu"
         )
