@@ -44,6 +44,8 @@ def test_an_axis_that_straddles_is_split():
     assert digits(affine("i") * 2, (4, 8), {"i": 16}) == ("i", 4)
     assert digits(affine("i") + 3, (4, 8), {"i": 12}) is None
     assert digits(affine("i"), (4, 8), {"i": 12}) is None
+    assert digits(affine("i") * 8, (4, 8), {"i": 6}) is None  # no split keeps it within the whole
+    assert digits(affine("i") * 4 - affine("j"), (4,), {"i": 2, "j": 2}) is None
 
 
 # Whole graphs ---------------------------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ REPLAYS = 4
 """Calls on arrays of other looks of which a graph keeps the launches."""
 
 KEPT_BYTES = 64 << 20
-"""What lies between a graph's kernels keeps its memory from one call to the next up to this much, for arrays of each
-looks."""
+"""What lies between a graph's kernels keeps its memory from one call to the next, up to this much for each of its
+REPLAYS."""
 
 
 @dataclass

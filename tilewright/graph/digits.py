@@ -60,7 +60,7 @@ def digits(
         low = digit.constant + sum(c * (extents[n] - 1) for n, c in inner.items() if c < 0)
         high = digit.constant + sum(c * (extents[n] - 1) for n, c in inner.items() if c > 0)
         if low < 0 or high >= size:
-            return _straddling(inner, size, extents)
+            return None if outermost else _straddling(inner, size, extents)
         found.append(digit)
         rest = flat - digit
         if not outermost:

@@ -38,6 +38,9 @@ WORTH = 0.9
 ALIKE = 0.01
 """Estimates that differ by this part say nothing: of forms so near one another the one with fewer arrays is taken."""
 
+MOST = 160
+"""Tasks of a kernel: what it takes to plan one grows with their number, and so does how often that is done."""
+
 
 @dataclass
 class Kernel:
@@ -201,10 +204,12 @@ class Fusion:
     def fuse(self) -> None:
         latest = sorted(self.tasks, key=lambda n: -self.order[n])
         # All at once first, with fewer and fewer products: the steps on the way to a good kernel may each be bad.
+        same = dict.fromkeys(latest, 4)
         for products in (3, 2, 1):
             for name in latest:
-                if len(self.partition.of[name]) == 1:
-                    self.try_fuse(self.cone(name, products))
+                if len(self.partition.of[name]) == 1 and products < same[name]:
+                    parts, same[name] = self.cone(name, products)
+                    self.try_fuse(parts)
         for name in latest:
             for reader in sorted(self.readers[name], key=lambda n: -self.order[n]):
                 self.try_fuse([self.partition.of[name], self.partition.of[reader]], name)
@@ -260,24 +265,30 @@ class Fusion:
             after = Partition(self.sources, [*others, given, left])
             self.partition = self.partition if after.is_cyclic else after
 
-    def cone(self, name: str, products: int) -> list[Group]:
-        """The groups that a Task needs, through up to so many products in a row; none if one is more than a Task."""
+    def cone(self, name: str, products: int) -> tuple[list[Group], int]:
+        """The groups that a Task needs, through up to so many products in a row; none if one is more than a Task.
+
+        And the fewest products for which they are the same.
+        """
         depth: dict[str, int] = {}
+        is_whole = True
         work, seen = [(-self.order[name], name)], {name}
         while work:
             each = heappop(work)[1]  # after all that reads it
             users = [depth[r] for r in self.readers[each] if r in depth]
             reached = max(users, default=0) + (each in self.products)
+            is_whole &= reached <= products
             if reached > products or (users and self.graph.buffers[each].zeroed):
                 continue
             if len(self.partition.of[each]) > 1:
-                return []
+                return [], reached
             depth[each] = reached
             for source in self.sources[each]:
                 if source in self.order and source not in seen:
                     seen.add(source)
                     heappush(work, (-self.order[source], source))
-        return [self.partition.of[n] for n in self.in_order(depth)]
+        needed = max(depth.values()) if is_whole else products
+        return [self.partition.of[n] for n in self.in_order(depth)], needed
 
     def try_fuse(self, parts: Sequence[Group], what: str | Siblings = "") -> None:
         """Makes one group of several, if that is possible and faster; ``what`` gets the reason if not."""
@@ -295,6 +306,8 @@ class Fusion:
         both = Group().union(*parts)
         if any(self.graph.buffers[n].zeroed and self.readers[n] & both for n in both):
             return "it is accumulated into by many programs"
+        if len(both) > MOST:
+            return f"more than {MOST} Tasks would be one kernel"
         if not self.partition.may_join(parts):
             return "another kernel stands between"
         made = self.kernel(both)

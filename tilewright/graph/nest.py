@@ -13,7 +13,7 @@ a window, or after a scatter has to be in memory first.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -164,18 +164,32 @@ Local: TypeAlias = Mapping[str, tuple[int, Statement]]
 class _Union:
     """Axes that are one; of their names that of the oldest statement is the one that stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, axes: Iterable[Own]) -> None:
         self.parent: dict[Own, Own] = {}
+        self.users = {axis: 1 << axis[0] for axis in axes}
+        """For an axis that has no parent, the statements that run along it, as bits."""
 
     def find(self, axis: Own) -> Own:
         while (parent := self.parent.get(axis, axis)) != axis:
             axis = parent
         return axis
 
-    def join(self, a: Own, b: Own) -> None:
-        a, b = self.find(a), self.find(b)
-        if a != b:
-            self.parent[max(a, b)] = min(a, b)
+    def join(self, pairs: Iterable[tuple[Own, Own]], may_conflict: bool = False) -> None:
+        """Makes the axes of each pair one; none of them where a statement runs along two that would be."""
+        made: list[tuple[Own, Own, int]] = []
+        for pair in pairs:
+            kept, other = sorted(map(self.find, pair))
+            if kept == other:
+                continue
+            users, more = (self.users.get(a, 0) for a in (kept, other))
+            if users & more and not may_conflict:
+                for axis, gone, before in reversed(made):
+                    del self.parent[gone]
+                    self.users[axis] = before
+                return
+            made.append((kept, other, users))
+            self.parent[other] = kept
+            self.users[kept] = users | more
 
 
 def nest_of(
@@ -189,13 +203,13 @@ def nest_of(
     `states`: the Buffers that an iteration around them carries, by the Buffers of their next values: their axes
     are those under which they are read, where nothing speaks against it.
     """
-    union = _Union()
     local = {s.name: (number, s) for number, s in enumerate(statements)}
     extents = {
         (number, axis): extent
         for number, s in local.values()
         for axis, extent in zip(s.axes, s.extents, strict=True)
     }
+    union = _Union(extents)
     memories: dict[str, list[str]] = {}
     for name in local:
         memories.setdefault(graph.memory(name), []).append(name)
@@ -244,7 +258,7 @@ def _identify(
             length = extents.get((at, wanted), 1)
             return f"{what} for {length} of its {extents.get((made, own))} {own}"
         else:
-            union.join((made, own), (at, wanted))
+            union.join([((made, own), (at, wanted))], may_conflict=True)
     return None
 
 
@@ -254,17 +268,6 @@ def _conflict(union: _Union, local: Local) -> str | None:
         if len(roots) < len(statement.axes):
             return f"{statement.name} reads a value under two index maps"
     return None
-
-
-def _join(union: _Union, local: Local, pairs: Sequence[tuple[Own, Own]]) -> None:
-    """Makes axes one, where nothing speaks against it."""
-    if all(union.find(a) == union.find(b) for a, b in pairs):
-        return
-    saved = dict(union.parent)
-    for a, b in pairs:
-        union.join(a, b)
-    if _conflict(union, local) is not None:
-        union.parent = saved
 
 
 def _share_results(
@@ -285,23 +288,24 @@ def _share_results(
         at, first = seen.setdefault(key, (number, access))
         pairs = _pairs(number, access, at, first, extents) or []
         same = [(a, b) for a, b in pairs if extents.get(a, a) == extents.get(b, b)]
-        _join(union, local, same)
+        union.join(same)
 
 
 def _share_reads(union: _Union, local: Local, extents: Mapping[Own, int]) -> None:
     """Loops over the same elements of the same Buffer become one, where nothing speaks against it."""
-    seen: dict[tuple[str, int], list[tuple[int, Access]]] = {}
+    seen: dict[tuple[str, int], dict[Hashable, tuple[int, Access]]] = {}
     for number, statement in local.values():
         for edge in statement.operation.loads:
             access = edge.access
             if access.buffer in local:
                 continue
-            others = seen.setdefault((access.buffer, len(access.entries)), [])
-            for at, other in others:
+            others = seen.setdefault((access.buffer, len(access.entries)), {})
+            for at, other in others.values():
                 pairs = _pairs(number, access, at, other, extents) or []
                 if all(extents.get(a, a) == extents.get(b, b) for a, b in pairs):
-                    _join(union, local, pairs)
-            others.append((number, access))
+                    union.join(pairs)
+            axes = tuple(union.find((number, n)) for n in sorted(access.names))
+            others.setdefault((access.entries, axes), (number, access))
 
 
 def _share_states(union: _Union, local: Local, states: Mapping[str, str]) -> None:
@@ -314,7 +318,7 @@ def _share_states(union: _Union, local: Local, states: Mapping[str, str]) -> Non
                     if isinstance(one, Index) and isinstance(two, Index):
                         a, b = one.at.name, two.at.name
                         if a is not None and b is not None:
-                            _join(union, local, [((number, a), (made, b))])
+                            union.join([((number, a), (made, b))])
 
 
 def _pairs(

@@ -35,7 +35,8 @@ from tilewright.uarch import Rates
 SINGLY = 4
 """With no more wholes put together from parts, each is tried in memory and spread by itself."""
 MOST = 1024
-"""Tasks of a graph whose dimensions are cut: with more, planning it in one more form takes too long."""
+"""Tasks of a graph whose dimensions are cut, or whose wholes are spread: with more, planning it in one more form takes
+too long."""
 
 
 def schedule(
@@ -87,12 +88,12 @@ def _shapes(graph: TiledGraph, together: bool) -> list[TiledGraph]:
 def _variants(graph: TiledGraph, singly: int) -> list[TiledGraph]:
     """The graph, and others of the same meaning that may be faster: wholes spread to their readers, parts apart."""
     found = [graph]
-    joined = wholes(graph)
+    joined = wholes(graph) if len(graph.tasks) <= MOST else []
     choices = [[each] for each in joined] if len(joined) <= singly else []
     choices += [joined] if joined and len(choices) != 1 else []
     found += [spread(graph, names) for names in choices]
     found += [apart(each) for each in found]
-    return [g for i, g in enumerate(found) if all(g is not each for each in found[:i])]
+    return [g for i, g in enumerate(found) if g not in found[:i]]
 
 
 def _sections(

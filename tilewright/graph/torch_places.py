@@ -21,7 +21,7 @@ from tilewright.graph.operations import computing
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise, reduced, where
 
-MOST_RANKED = 1024
+MOST_RANKED = 8192
 """Elements along a dimension that are put in order."""
 
 MOST_NAMED = 32
@@ -248,6 +248,14 @@ def _scatter_reduce(
     return arrange.moveaxis(made if include_self else where(count > 0.0, made, x), -1, dim)
 
 
+def _masked_scatter(x: Traced, mask: Traced, y: Traced) -> Traced:
+    """The elements of `y` one after the other where the mask holds."""
+    mask = arrange.broadcast_to(mask, x.extents).copied()
+    at = composed.cumulated(mask.astype(dtypes.i64)) - 1
+    at = elementwise("max", at, 0).reshape(x.extents)
+    return where(mask, f.take(y.reshape(-1), at), x)
+
+
 def _put_slice(
     x: Traced, y: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Traced:
@@ -433,7 +441,8 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "topk": largest, "sort": _sorted, "argsort": lambda x, *a, **k: _sorted(x, *a, **k)[1], "kthvalue": _smallest,
     "median": _median, "max": _extreme("max"), "min": _extreme("min"),
     "index_add": index_add, "index_copy": _index_copy, "index_put": _index_put, "scatter": _scatter,
-    "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "slice_scatter": _put_slice,
+    "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce,
+    "masked_scatter": _masked_scatter, "slice_scatter": _put_slice,
     "select_scatter": lambda x, y, dim, at: _put_slice(
         x, y[(*[slice(None)] * (dim % x.ndim), None)], dim, at % x.shape[dim], at % x.shape[dim] + 1),
     "embedding_bag": _bags, "gather": _gathered,

@@ -57,7 +57,8 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
             rule="an op has an entry in the table, or torch makes it of such ops",
             hint=f"there are {', '.join(sorted(op for op in OPS if op[0] != '_'))}",
         )
-    holders = [n for n in nodes if n.op == "placeholder"]
+    tokens = {*program.graph_signature.input_tokens, *program.graph_signature.output_tokens}
+    holders = [n for n in nodes if n.op == "placeholder" and n.name not in tokens]
     order = [n for n in holders if n.name not in given]
     order += [n for n in holders if n.name in given and any(u not in fixed for u in n.users)]
     order += [n for n, t in fixed.items() if hasattr(t, "shape")]
@@ -78,7 +79,8 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
                 args, keywords = (_filled(a, values) for a in (node.args, node.kwargs))
                 values[node] = _called(node, args, keywords, arrays[0])
             elif node.op == "output":
-                results = tuple(_filled(a, values) for a in node.args[0])
+                kept = [a for a in node.args[0] if getattr(a, "name", None) not in tokens]
+                results = tuple(_filled(a, values) for a in kept)
                 if any(isinstance(r, Complex) for r in results):
                     raise CompileError(
                         "the program returns complex numbers", hint="torch.view_as_real"
@@ -132,7 +134,9 @@ def _as_pairs(tensor: Any) -> Any:
 
 
 def _op(node: Any) -> str:
-    """An op without its overload: ``add`` of aten.add.Tensor."""
+    """An op without its overload: ``add`` of aten.add.Tensor; of one that waits for others' effects, the op itself."""
+    if getattr(node.target, "__name__", "") == "with_effects":
+        return str(node.args[1].overloadpacket.__name__)
     packet = getattr(node.target, "overloadpacket", None)
     return str(getattr(packet or node.target, "__name__", node.target))
 
