@@ -400,3 +400,12 @@ def test_on_a_gpu_the_sums_are_right_and_the_same_every_time(m: int, n: int, k: 
         assert error(got, wanted) < 1e-4
         first = got if first is None else first
         assert np.array_equal(got, first)
+
+
+@pytest.mark.parametrize("tiles, groups", [(1, 1), (2, 2), (4, 4), (64, 16)])
+def test_tiles_are_split_as_often_as_asked(tiles: int, groups: int) -> None:
+    """Not until nothing can be halved: of 256 x 256, into 16 of 64 x 64 at most."""
+    args = [tw.spec(shape, tw.bf16) for shape in ((256, 512), (512, 256), (256,), (256, 256))]
+    sizes = {"BM": 256, "BN": 256 if tiles == 64 else 128}
+    text = biased.compile(*args, target="sm_90a", **sizes).ir["xetile"]
+    assert lowered(text, WorkSplit(tiles)).split == groups

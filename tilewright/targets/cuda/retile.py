@@ -42,8 +42,8 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, leas
         load = accumulators(products) if products else max(tile_size(v) for v in values)
         if load <= (most if products else MOST_ELEMENTS) and factor >= least:
             break
-        least, rows = (LEAST_PRODUCT, ROWS) if products else (1, 1)
-        parts = halve(kernel, values, least, rows=rows)
+        side, rows = (LEAST_PRODUCT, ROWS) if products else (1, 1)
+        parts = halve(kernel, values, side, rows=rows)
         if parts == 1:
             break
         factor *= parts
