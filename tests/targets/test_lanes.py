@@ -16,7 +16,8 @@ from tests.examples.fragments import LAST, compare
 from tilewright import reference
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects.text import parse_module
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import driver
@@ -285,3 +286,19 @@ def test_the_threads_that_the_text_says():
     state_levels(module)
     reference.run(module, args=[a])
     np.testing.assert_array_equal(a, np.where(np.arange(48) < 40, np.arange(48), 0))
+
+
+def test_a_part_of_a_row_is_a_lanes():
+    """mlir-opt's xegpu-subgroup-distribute leaves such text, without a word of its level."""
+    module = parse_module("""gpu.module @m {
+gpu.func @f(%x: memref<64xf32>) kernel {
+  %t = xegpu.create_nd_tdesc %x : memref<64xf32> -> !xegpu.tensor_desc<64xf32>
+  %v = xegpu.load_nd %t[0] : !xegpu.tensor_desc<64xf32> -> vector<4xf32>
+  xegpu.store_nd %v, %t[0] : vector<4xf32>, !xegpu.tensor_desc<64xf32>
+  gpu.return
+}
+}""")
+    assert level_of(kernel_of(module)) == "lane"
+    assert (
+        level_of(kernel_of(parse_module(print_module(module).replace("<4x", "<64x")))) == "subgroup"
+    )
