@@ -10,6 +10,7 @@ import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.arrays import poison
+from tests.fences import fenced
 from tests.targets.cpu.amx_emulation import NEEDS_AVX512, WITH_AVX512, emulate_tiles
 from tests.targets.cpu.test_lying import close, inside, looped, random
 from tilewright.targets.cpu.machine import host_level
@@ -149,8 +150,19 @@ def test_small_products_are_multiplied_where_they_lie(rng, dtype: str, size: tup
             inside(random(rng, 3, k, n - less, dtype=element)),
             poison(3, m - less, n - less, dtype=sums),
         )
-        text = looped.compile(a, b, c, M=m, N=n, BK=32, target="cpu").ir["mach"]
+        whole = looped.options(disable=("split-functions",), target="cpu")
+        text = whole.compile(a, b, c, M=m, N=n, BK=32).ir["mach"]
         looped[3](a, b, c, M=m, N=n, BK=32)
         close(c, a.astype(np.float64) @ b.astype(np.float64))
     program = text[text.index("func.func @tw_workgroup") :]
     assert "x86.amx.tdp" in program[: program.index("call @tw_pack")]
+
+
+@pytest.mark.parametrize(("dtype", "k"), [("bf16", 32), ("i8", 64)])
+def test_rows_of_a_behind_a_small_product_are_not_read(rng, dtype: str, k: int):
+    """Whole tiles of k, counted at run time, beside rows that are no whole tile: nobody may touch what lies behind."""
+    element, sums = getattr(tw, dtype).numpy, np.int32 if dtype == "i8" else np.float32
+    a, b = (fenced(random(rng, 2, *s, dtype=element)) for s in ((24, k), (k, 20)))
+    c = fenced(poison(2, 24, 20, dtype=sums))
+    looped[2](a, b, c, M=24, N=20, BK=32)
+    close(c, a.astype(np.float64) @ b.astype(np.float64))

@@ -128,9 +128,10 @@ class LyingTiles(LyingProduct):
                 inside=inside,
             )  # fmt: skip
 
+        whole = whole and (axis == 1 or x + format.lanes <= extent)  # columns of B have masks
         if isinstance(depth, int) and depth <= FEW * group:
             for k in range(0, depth, group):
-                block(k, whole and x + format.lanes <= extent)
+                block(k, whole)
             return
         full, some = b.times(b.div(self.depth, group), group), b.round_up(self.depth, group)
         if whole and not self.known:
