@@ -109,6 +109,20 @@ def test_what_is_found_by_number_is_masked(n, rng):
     np.testing.assert_array_equal(counts, np.bincount(np.arange(n) % 7, (total > 0).sum(0), 7))
 
 
+@tw.kernel
+def shares(X, BY, Y, N: tw.constexpr):
+    x, by = (tw.load_tile(tw.init_tile(a, [tw.program_id(0), 0], (1, N))) for a in (X, BY))
+    tw.store_tile(x // by * 10 + x % by, tw.init_tile(Y, [tw.program_id(0), 0], (1, N)))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_nothing_is_divided_by_what_is_added(dtype, rng):
+    x, by = (rng.integers(1, 20, (2, 300)).astype(dtype) for _ in range(2))
+    y = np.zeros_like(x)
+    run(shares, [x, by, y], 2, N=300)
+    np.testing.assert_array_equal(y, x // by * 10 + x % by)
+
+
 def test_a_part_of_an_array_ends_where_it_ended(rng):
     """A view's end and a tile's: the nearer one counts."""
 

@@ -12,7 +12,8 @@ Only powers of two of an extent are distributed to lanes and warps (`blocked.py`
 Requires: XeTile at workgroup level, tiles that no op moves or carries (carry-offsets), no products (their instructions
 say what extents are). Guarantees: the same results. An axis is padded that is of no shared memory and along which
 elements neither move nor meet but in reductions, where that makes the program several times as cheap; tiles of arrays
-end where they ended, gathers, scatters and atomics are masked, and reductions see their neutral element.
+end where they ended, gathers, scatters and atomics are masked, reductions see their neutral element, and integers are
+divided by 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.strided import Metadata
@@ -37,6 +39,7 @@ from tilewright.targets.cuda.blocked import power_of_two_in
 from tilewright.uarch.nvidia import LANES
 
 Scattered = xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp
+DIVISIONS = SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
 Padded = Mapping[int, tuple[int, int]]
 """By dimension: its extent before and after."""
 HELD = 8
@@ -108,22 +111,26 @@ def _added(op: Operation, padded: Mapping[SSAValue, Padded]) -> Padded:
         return {d: extents for d, extents in padded.get(op.source, {}).items() if d in op.dims}
     if isinstance(op, Scattered) and op.tile.type.scattered:
         return padded.get(op.tile, {})
+    if op.name in DIVISIONS and not isinstance(op.operands[1].owner, arith.ConstantOp):
+        return padded.get(op.operands[1], {})
     return {}
 
 
 def _mask(op: Operation, dims: Padded) -> None:
     at = Before(op)
-    if isinstance(op, xt.ReductionOp):
-        kind = op.source.type
-        assert isinstance(kind, VectorType)
-        rest = at.constant(kind, neutral(op.kind, kind.element_type))
-        op.operands[0] = at.add(arith.SelectOp(_inside(at, kind, dims), op.source, rest))
-    elif isinstance(op, Scattered):
+    if isinstance(op, Scattered):
         inside = _inside(at, op.tile.type, dims)
         if op.mask is not None:
             op.operands[list(op.operands).index(op.mask)] = at.also(op.mask, inside)
         else:
             op.operands = [*op.operands, inside]
+        return
+    seen = 0 if isinstance(op, xt.ReductionOp) else 1
+    kind = op.operands[seen].type
+    assert isinstance(kind, VectorType)
+    rest = neutral(op.kind, kind.element_type) if isinstance(op, xt.ReductionOp) else 1
+    inside = _inside(at, kind, dims)
+    op.operands[seen] = at.add(arith.SelectOp(inside, op.operands[seen], at.constant(kind, rest)))
 
 
 def _inside(at: Before, kind: VectorType | xt.TileType, dims: Padded) -> SSAValue:
