@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tests.arrays import error
 from tilewright import ops
-from tilewright.targets.cpu.machine import THIN_RUN, THIN_VECTORS, host_level
+from tilewright.targets.cpu.machine import THIN_AHEAD, THIN_RUN, THIN_VECTORS, host_level
 
 LEVELS = ["x86-64", "avx2", "avx512", "vnni", "amx"]
 RUNNABLE = LEVELS[: LEVELS.index(host_level()) + 1]
@@ -183,6 +183,13 @@ def test_few_rows_are_the_only_copy(form):
         (THIN_RUN + 1) * THIN_VECTORS // 2 + 2 if form == "nn" else 8 + 8
     )
     assert any(f"{THIN_RUN}" in line for line in lines)
+
+
+def test_runs_fetch_the_next_run_where_their_rows_end():
+    """A line of each row of a run, so far ahead in it, or where it ends at the start of the run below."""
+    found, step = text("nn", 1, 4096), THIN_AHEAD // THIN_RUN
+    assert re.search(rf"arith.select %\w+, %c{step}, %\w+ : index", found)
+    assert found.count("mach.prefetch") >= THIN_RUN * THIN_VECTORS // 2
 
 
 def test_more_rows_than_a_panel_has_are_multiplied_in_shares():

@@ -199,6 +199,8 @@ cache has lines, for rows are often a power of two apart."""
 THIN_VECTORS: Final = 4
 """Vectors of each of them at a time (outer): wider parts of so many rows evict one another. Half as many of rows
 that are loaded by an instruction each: that is as fast, and less code."""
+THIN_AHEAD: Final = 8 << 10
+"""Bytes of these rows that are on their way to the first cache meanwhile, an even part of each row."""
 THIN_DEPTH: Final = 4096, 16384
 """k per block of the thin side (inner), shared by its rows, and of instructions that multiply several: the other side
 is read in runs as long."""

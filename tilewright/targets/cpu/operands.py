@@ -248,7 +248,9 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
-            ahead = family.depth * size if few and count > STREAMS and not family.in_place else 0
+            # Beside vectors few rows are read so slowly that what a core fetches by itself comes late, too.
+            late = few and not family.in_place and (family.single or count > STREAMS)
+            ahead = family.depth * size if late else 0
 
             def rows(i: Idx) -> PanelOperand:
                 start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))

@@ -39,6 +39,7 @@ from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import (
+    THIN_AHEAD,
     THIN_FEW,
     THIN_RUN,
     CpuMachine,
@@ -142,6 +143,9 @@ class ThinProduct(WholeTiles):
         x_axis = form.side ^ int(form.chain.transposed)
         self.x_count, self.k_count = (tile.limit(self.b, axis) for axis in (x_axis, 1 - x_axis))
         """x and k that its array has from the tile's start on."""
+        rows = x_axis if form.family.name == "inner" else 1 - x_axis
+        self.pitch: Idx = self.b.times(tile.strides[rows], itemsize(tile.element))
+        """Bytes from one of its rows to the next."""
         self.type = VectorType(
             form.family.accumulator,  # pyright: ignore
             [m.vector_bytes // itemsize(form.family.accumulator)],
@@ -247,17 +251,24 @@ class ThinProduct(WholeTiles):
             lines += places if v % self.line == 0 else ()
         return found, lines
 
-    def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:
-        """Fetch what is needed later, `dx` and `dk` further on; `bytes`: of the operand, read till then."""
+    def fetch(self, place: Position, ahead: Idx, bytes: int) -> None:
+        """Fetch what is needed later, `ahead` bytes further on; `bytes`: of the operand, read till then."""
         b = self.b
         if self.tile.next is not None:  # which its reads fetch
             return
-        rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
-        row, col, axis = b.plus(place.row, rows), b.plus(place.col, cols), place.axis
         if self.form.chain.transposed:
-            row, col = col, row
+            place = replace(place, row=place.col, col=place.row, axis=1 - place.axis)
         locality = 3 if bytes <= NEAR_BYTES else 2
-        b.prefetch(self.e.address(self.tile, Position(row, col, axis)), locality=locality)
+        b.prefetch(b.ptr(self.e.address(self.tile, place), ahead), locality=locality)
+
+    def ahead(self, x: Idx, end: Idx) -> Idx:
+        """Bytes from the columns `x` of a run, which ends with `end`, to those that are fetched meanwhile: in the same
+        rows, and behind their ends in those of the next run."""
+        b, size = self.b, itemsize(self.tile.element)
+        step = min(THIN_AHEAD // self.run, self.c.shape[1] * size)
+        on = b.cmp("slt", b.plus(x, step // size), end)
+        below = b.minus(b.plus(b.times(self.pitch, self.run), step), b.times(end, size))
+        return b.select(on, step, below)
 
     # Outer ----------------------------------------------------------------------------------------------------
 
@@ -280,11 +291,12 @@ class ThinProduct(WholeTiles):
                 start = PanelOperand(at, a.x_bytes, a.k_bytes)
                 with b.loop(0, main, family.nr) as x:
                     mine = run.iv, None if end is whole else last
+                    vectors, ahead = family.nr // self.lanes, self.ahead(x.iv, main)
                     for rows in shares:
-                        self.outer(start, x.iv, mine, rows, family.nr // self.lanes, True)
+                        self.outer(start, x.iv, mine, rows, vectors, ahead)
                 with b.loop(main, count, self.lanes) as x:
                     for rows in shares:
-                        self.outer(start, x.iv, (run.iv, last), rows, 1, False)
+                        self.outer(start, x.iv, (run.iv, last), rows, 1, None)
 
     def outer(
         self,
@@ -293,11 +305,12 @@ class ThinProduct(WholeTiles):
         ks: tuple[Idx, Idx | None],
         rows: range,
         vectors: int,
-        inside: bool,
+        ahead: Idx | None,
     ) -> None:
         """C[rows, x..] over a run of k, the first of which `a` has. One that has no end is whole: each row is
-        loaded by an instruction of its own, by which cores tell what to fetch. For the first rows it is fetched."""
-        b, c, again = self.b, self.c, rows.start > 0
+        loaded by an instruction of its own, by which cores tell what to fetch. For the first rows it is fetched, so
+        many bytes `ahead`; None: at the array's edge."""
+        b, c, again, inside = self.b, self.c, rows.start > 0, ahead is not None
         size = itemsize(c.element)
         target = c.address(b, 0, x)
         places = [
@@ -306,16 +319,13 @@ class ThinProduct(WholeTiles):
             for v in range(vectors)
         ]
         sums: Sequence[SSAValue] = [b.load(place, self.type) for place in places]
-        # The rows that come next, or where that is far ahead, the next columns. Rows that share sets of the nearest
-        # cache fill it four times as early.
-        run_bytes = self.run * c.shape[1] * itemsize(self.tile.element)
-        ahead = (0, self.run) if run_bytes <= NEAR_BYTES else (2 * self.family.nr, 0)
 
         def added(k: Idx, sums: Sequence[SSAValue], there: bool) -> list[SSAValue]:
             at = b.ptr(a.pointer, b.times(b.div(b.minus(k, ks[0]), self.per), a.k_bytes))
             found, lines = self.vectors(x, k, vectors, there, again)
-            for place in lines if there and not again else ():
-                self.fetch(place, *ahead, 4 * run_bytes)
+            if ahead is not None and there and not again:
+                for place in lines:
+                    self.fetch(place, ahead, THIN_AHEAD)
             out: list[SSAValue] = []
             for i, r in enumerate(rows):
                 factor = spread_group(b, b.ptr(at, b.times(r, a.x_bytes)), self.factors, self.per)
@@ -378,8 +388,8 @@ class ThinProduct(WholeTiles):
                     place = self.place(b.plus(x, i), loop.iv, True, inside)
                     row = self.read(place, False)
                     if inside:
-                        ahead = many * family.depth * itemsize(self.tile.element)
-                        self.fetch(place, many, 0, ahead)
+                        meanwhile = many * family.depth * itemsize(self.tile.element)
+                        self.fetch(place, b.times(self.pitch, many), meanwhile)
                     else:
                         keep = b.mask_first(b.minus(ks[1], loop.iv), long)
                         assert keep is not None

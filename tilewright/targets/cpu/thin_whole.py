@@ -51,6 +51,7 @@ class WholeTiles:
     m: CpuMachine
     family: Family
     tile: Tile
+    pitch: Idx
     c: Buffer
     type: VectorType
     factors: VectorType
@@ -61,7 +62,7 @@ class WholeTiles:
     read: Callable[[Position, bool], SSAValue]
     vectors: Callable[[Idx, Idx, int, bool], tuple[list[SSAValue], list[Position]]]
     add: Callable[[SSAValue | None, SSAValue, SSAValue], SSAValue]
-    fetch: Callable[[Position, int, int, int], None]
+    fetch: Callable[[Position, Idx, int], None]
 
     def sizes_fit(self, length: int) -> bool:
         """Are the sizes of a product of so many k, all one block, such as are meant here?"""
@@ -110,7 +111,9 @@ class WholeTiles:
             begins = t * self.per % self.line == 0
             vector = self.read(place, row > 0 or not begins)
             if row == 0 and begins:
-                self.fetch(place, count, 0, count * length * itemsize(self.tile.element))
+                self.fetch(
+                    place, b.times(self.pitch, count), count * length * itemsize(self.tile.element)
+                )
             for j in range(few):
                 if (j, t) not in fixed:
                     at = b.ptr(a.pointer, b.times(row + j, a.x_bytes))
@@ -141,7 +144,7 @@ class WholeTiles:
             for u in range(unrolled):
                 found, lines = self.vectors(x, b.times(b.plus(loop.iv, u), self.per), vectors, True)
                 for line in lines:
-                    self.fetch(line, 0, unrolled * self.per, BYTES)
+                    self.fetch(line, b.times(self.pitch, unrolled * self.per), BYTES)
                 group = b.ptr(b.ptr(a.pointer, b.times(loop.iv, a.k_bytes)), b.times(u, a.k_bytes))
                 for r in rows:
                     place = b.ptr(group, b.times(r, a.x_bytes))
