@@ -112,6 +112,14 @@ REFUSED = {
       %b = xetile.init_tile %n[0, 0], [32, 16], [16, 1] : i64 -> {T}
       scf.yield %b : {T}
     }} else {{ scf.yield %a : {T} }}""",
+    "is of two different bases, of which one is made inside, or of other": f"""
+    %some = arith.cmpi ne, %p, %c0 : index
+    %r = scf.if %some -> ({T}) {{
+      %n = arith.divsi %c8, %p : index
+      %m = memref.subview %A[%n, 0] [8, 16] [1, 1] : memref<32x16xf32> to memref<8x16xf32, strided<[16, 1], offset: ?>>
+      %b = xetile.init_tile %m[0, 0] : memref<8x16xf32, strided<[16, 1], offset: ?>> -> {T}
+      scf.yield %b : {T}
+    }} else {{ scf.yield %a : {T} }}""",
     "scf.index_switch gives a value whose position is unknown": f"""
     %r = scf.index_switch %p -> {T}
     case 0 {{ scf.yield %a : {T} }}

@@ -105,3 +105,25 @@ def test_targets_agree(body: str, target: str, tmp_path: Path, capsys) -> None:
 def test_an_array_that_moves_in_the_loop_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="changes inside of the loop that chooses it"):
         chosen_arrays(kernel_of(parse_module(KERNEL.format(MOVING))))
+
+
+DIVIDED = f"""
+  %k = arith.fptosi %e : f32 to i32
+  %by = arith.index_cast %k : i32 to index
+  %w = scf.if %up -> {PART.format("?")} {{{{
+    %n = arith.divsi %five, {{}} : index
+    %part = memref.subview %a[%n, 0] [8, 16] [1, 1] : {A} to {PART.format("?")}
+    scf.yield %part : {PART.format("?")}
+  }}}} else {{{{
+    %part = memref.subview %b[%two, 0] [8, 16] [1, 1] : {A} to {PART.format("?")}
+    scf.yield %part : {PART.format("?")}
+  }}}}
+  %v = vector.transfer_read %w[%i, %i], %p {{{{in_bounds = [true, true]}}}} : {PART.format("?")}, {V}
+  vector.transfer_write %v, %o[%i, %i] {{{{in_bounds = [true, true]}}}} : {V}, {A}
+"""
+
+
+def test_a_division_by_what_may_be_0_stays_in_its_branch() -> None:
+    assert chosen_arrays(kernel_of(parse_module(KERNEL.format(DIVIDED.format("%two")))))
+    with pytest.raises(UnsupportedError, match="an array that is made inside of"):
+        chosen_arrays(kernel_of(parse_module(KERNEL.format(DIVIDED.format("%by")))))

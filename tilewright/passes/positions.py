@@ -36,7 +36,8 @@ from xdsl.traits import MemoryEffectKind
 
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.effects import memory_effects
-from tilewright.dialects.upstream.arith import constants, folded
+from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.upstream.arith import constant, constants, folded
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, operands_of, origins
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -381,7 +382,10 @@ def hoisted(value: SSAValue, above: Operation) -> tuple[Operation, bool] | None:
         return None
     # What a side of a branch allocates, no other round does.
     once = isinstance(above, scf.IfOp) and op.parent_op() is above
-    if op.regions or not (is_pure(op) or (once and memory_effects(op) == {MemoryEffectKind.ALLOC})):
+    allocates = once and memory_effects(op) == {MemoryEffectKind.ALLOC}
+    # A division by 0 fails, where the branch or loop would not have come to it.
+    divides = op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS and not constant(op.operands[1])
+    if op.regions or divides or not (is_pure(op) or allocates):
         return op, False
     for given in op.operands:
         if isinstance(given.owner, Block) and above.is_ancestor(given.owner):

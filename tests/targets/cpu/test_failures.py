@@ -15,6 +15,7 @@ import tilewright as tw
 from tilewright.diagnostics import CheckError
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.pool import pool
+from tilewright.tools.cli import main
 
 
 @tw.kernel
@@ -134,6 +135,25 @@ def test_a_division_that_a_program_does_not_come_to_is_no_error():
     assert not c.any()
     guarded.options(target="cpu")[4](a, a, c, 2)
     assert c.ravel().tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("division", ["index.divs", "index.remu"])
+def test_a_division_in_a_loop_that_does_not_run_is_no_error(division, tmp_path, capsys):
+    path = tmp_path / "loop.mlir"
+    path.write_text(f"""gpu.module @m {{ gpu.func @k(%O: memref<16xindex>, %n: index) kernel
+      attributes {{tilewright.level = "workgroup"}} {{
+    %c0 = index.constant 0
+    %c1 = index.constant 1
+    %s = scf.for %i = %c0 to %n step %c1 iter_args(%a = %c1) -> (index) {{
+      %q = {division} %c1, %n
+      %m = arith.addi %a, %q : index
+      scf.yield %m : index
+    }}
+    memref.store %s, %O[%c0] : memref<16xindex>
+    gpu.return }} }}""")
+    for n in "03":
+        assert main(["check", str(path), "--args", "index[16]", n]) == 0
+    assert "stages agree" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint16])
