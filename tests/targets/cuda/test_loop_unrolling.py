@@ -136,3 +136,18 @@ def test_loops_that_store_read_first_what_nothing_writes(turns, in_place, rng):
     np.testing.assert_array_equal(start, last)
     once = loads(recurrence, args, False, IN_PLACE=in_place)
     assert (loads(recurrence, args, True, IN_PLACE=in_place) > once) is not in_place
+
+
+@tw.kernel
+def shifted(X, Y, N):
+    for t in range(N):
+        x = tw.load_tile(tw.init_tile(X, [t, 0], (1, 64)))
+        tw.store_tile(x + 1, tw.init_tile(Y, [t, 0], (1, 64)))
+
+
+def test_what_a_launch_stores_to_under_another_name_is_read_in_order(host_launches: Driver):
+    x, kernel = np.zeros((80, 64), np.float32), tw.kernel(shifted.function)
+    for args in ((x[:40], x[40:]), (x, x), (x[:50], x[1:51])):
+        kernel.options(target="sm_90a")[1](*args, 30)
+    reads = [each.code.decode().count("ld.global") for each in host_launches.launches]
+    assert reads[0] == 17 * reads[1] and reads[1] == reads[2]
