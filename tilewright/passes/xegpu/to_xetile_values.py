@@ -59,7 +59,7 @@ def convert_dpas(op: xegpu.DpasOp) -> None:
 
 
 def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SSAValue:
-    """8- and 4-bit floats times their powers of two, as bf16: exact, since bf16 has f32's exponents."""
+    """8- and 4-bit floats times their powers of two, as bf16: exact from 2^-126 on, since bf16 has f32's exponents."""
     shape = shape_of(value)
     wide = at.add(arith.ExtFOp(value, VectorType(Float32Type(), list(shape))))
     if scale is not None:
