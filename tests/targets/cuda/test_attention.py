@@ -20,9 +20,13 @@ from tests.targets.cuda.test_asynchronous import (
     machine_code,
     text_of,
 )
+from tilewright import uarch
 from tilewright.dialects import stage
+from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.passes import raster
+from tilewright.targets.cuda.pipeline import run_pipeline
 
 bf16 = ml_dtypes.bfloat16
 Array = Any
@@ -475,3 +479,12 @@ def rows_by_keys(Q, K, V, O, BM: tw.constexpr = 192, BN: tw.constexpr = 128, D: 
             p.to(V.dtype), tw.load_tile(tw.init_tile(V, [h, n, 0], (BN, D))), acc * 0.5
         )
     tw.store_tile(acc.to(O.dtype), tw.init_tile(O, [h, m, 0], (BM, D)))
+
+
+def test_products_that_feed_products_are_no_loop_of_sums():
+    """Where all have one shape, too: the model of plain loops split such programs, which made them slower."""
+    args = [tw.spec((2, 384, 64), tw.bf16)] * 4
+    made = rows_by_keys.compile(*args, target="sm_90a", BM=64, BN=64, D=64)
+    text = parse_module(made.ir["xetile"])
+    options = CompileOptions(target="cuda", machine="sm_90a")
+    assert run_pipeline(text, uarch.machine("sm_90a"), options, []).work is None

@@ -27,6 +27,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     through_transposes,
     untransposed,
 )
+from tilewright.targets.cuda.products import feeds_product
 from tilewright.targets.cuda.work_split import LoopWork
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -48,7 +49,7 @@ def work_of(
         return None
     products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
     shapes = {tuple(vector_type(op.result).get_shape()) for op in products}
-    if len(shapes) != 1:
+    if len(shapes) != 1 or any(map(feeds_product, products)):
         return None
     rows, columns = shapes.pop()
     clocks, itemsize, computed, widths = 0.0, 0, 0, tuple[int, ...]()
