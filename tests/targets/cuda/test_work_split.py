@@ -1,6 +1,6 @@
 """Several workgroups for each program: what is chosen, that clusters add up the same, and that launches find it."""
 
-# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false, reportPrivateUsage=false
 from __future__ import annotations
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tilewright.targets.cuda import inspect
 from tilewright.targets.cuda.lowered import LaunchPlan, LoweredThread, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.target import TARGET, build_split
-from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, causes, choose, clocks
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, _zeros, causes, choose, clocks
 
 bf16 = ml_dtypes.bfloat16
 OPTIONS = CompileOptions(target="cuda", machine="sm_90a")
@@ -409,3 +409,11 @@ def test_tiles_are_split_as_often_as_asked(tiles: int, groups: int) -> None:
     sizes = {"BM": 256, "BN": 256 if tiles == 64 else 128}
     text = biased.compile(*args, target="sm_90a", **sizes).ir["xetile"]
     assert lowered(text, WorkSplit(tiles)).split == groups
+
+
+@pytest.mark.parametrize("own", [64, 96, 160, 192, 240])
+def test_lines_that_end_with_the_array_are_not_filled(own: int) -> None:
+    """Of panels of 32 bytes along an edge: by 16-bit columns, to the next 16 of them."""
+    for extent in range(8, 2048, 8):
+        filled = _zeros(extent, own, float(own * 2 * 64), 64, True, 32)[0]
+        assert filled == -((extent - 1) % own + 1) * 2 % 32 * 64

@@ -372,7 +372,7 @@ def _zeros(
     if not line:
         return (0.0, 0.0) if clipped else (last, mean)
     if clipped and extent is not None:
-        last = -(bytes - last) / deep % line * deep
+        last = -round((bytes - last) / deep) % line * deep
         mean = last / _count(extent, own)
     return last, mean
 
