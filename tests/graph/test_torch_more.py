@@ -248,7 +248,8 @@ OPS = {
                                   x.sign().erfinv().isinf()), ONE),
     "systems": (lambda x, y: (torch.linalg.inv(x), torch.linalg.det(x), torch.linalg.solve(x, y),
                               torch.linalg.solve(x, y[:, :, 0]), *torch.linalg.slogdet(-x),
-                              torch.linalg.solve(x, y.mT, left=False)), (3, 5, 5), (3, 5, 4)),
+                              torch.linalg.solve(x, y.mT, left=False), torch.linalg.solve(x, y[0]),
+                              torch.linalg.solve(x[:, None], y[:2])), (3, 5, 5), (3, 5, 4)),
     "triangles": (lambda x, y: tuple(
         each for upper in (False, True) for m in [torch.linalg.cholesky(x @ x.mT + torch.eye(5), upper=upper)]
         for each in (m, torch.cholesky_solve(y, m, upper=upper),

@@ -16,7 +16,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Traced, elementwise, where
+from tilewright.graph.traced import Traced, broadcast, elementwise, where
 
 MOST = 128
 """Rows of a matrix, which stays near a workgroup from one column to the next."""
@@ -88,9 +88,9 @@ def eliminated(x: Traced, y: Traced | None) -> tuple[Traced, Traced, Traced | No
 def _solved(x: Traced, y: Traced, left: bool = True) -> Traced:
     if not left:
         return _solved(x.swapaxes(-1, -2), y.swapaxes(-1, -2)).swapaxes(-1, -2)
-    vector = y.ndim == x.ndim - 1
+    vector = y.ndim == 1 or y.extents == x.extents[:-1]  # as torch tells vectors from matrices
     y = y[..., None] if vector else y
-    lead = max(x.extents[:-2], y.extents[:-2], key=len)
+    lead = broadcast("solve", [x.extents[:-2], y.extents[:-2]])
     x, y = (arrange.broadcast_to(m, [*lead, *m.extents[-2:]]) for m in (x, y))
     made = eliminated(x, y)[2]
     assert made is not None
