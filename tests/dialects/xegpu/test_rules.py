@@ -235,6 +235,8 @@ INVALID = [
           ("scale_b", "", "vector<2x8xf8E8M0FNU>",
            "Scale B N dimension [8] must match B N dimension [16]."),
           ("scale_a", " scale_b = %u", "vector<8x4xf8E8M0FNU>", "Scale K dimension mismatch"),
+          ("scale_a", "", "vector<8x2xf32>", "scales are 8-bit floats, got vector<8x2xf32>"),
+          ("scale_b", "", "i8", "scales are 8-bit floats, got i8"),
       )],
     *[("%a: vector<8x64xf8E5M2>, %b: vector<64x16xf8E5M2>, %s: vector<8x2xf8E8M0FNU>",
        f"%d = xegpu.dpas_mx %a, %b scale_a = %s {{{name} = {layout(sg_layout=[3, 1], sg_data=[4, 2])}}} : "

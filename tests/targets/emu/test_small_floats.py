@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
+import pytest
 
 from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
+from tilewright.tools.cli import main
 
 NIBBLES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
@@ -48,6 +52,27 @@ def test_four_bit_floats_with_scales():
     right = halves(b) * np.repeat(powers(sb), 32, axis=0)
     expected = c + left @ right
     assert np.linalg.norm(result - expected) / np.linalg.norm(expected) < 1e-6
+
+
+def test_four_bit_floats_by_eight_run_on_emu_where_tiles_hold_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    body = """
+  %ta = xegpu.create_nd_tdesc %a : memref<8x32xi8> -> !xegpu.tensor_desc<8x32xi8>
+  %tb = xegpu.create_nd_tdesc %b : memref<64x16xi8> -> !xegpu.tensor_desc<64x16xi8>
+  %a0 = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x32xi8> -> vector<8x32xi8>
+  %b0 = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<64x16xi8> -> vector<64x16xi8>
+  %a1 = vector.bitcast %a0 : vector<8x32xi8> to vector<8x64xf4E2M1FN>
+  %b1 = vector.bitcast %b0 : vector<64x16xi8> to vector<64x16xf8E5M2>
+  %r = xegpu.dpas_mx %a1, %b1 : (vector<8x64xf4E2M1FN>, vector<64x16xf8E5M2>) -> vector<8x16xf32>
+  %tc = xegpu.create_nd_tdesc %c : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+  xegpu.store_nd %r, %tc[0, 0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>"""
+    text = tmp_path / "product.mlir"
+    args = "%a: memref<8x32xi8>, %b: memref<64x16xi8>, %c: memref<8x16xf32>"
+    text.write_text(str(subgroup_kernel(args, body)))
+    assert main(["check", str(text), "--target", "cpu"]) == 0
+    assert main(["check", str(text), "--target", "sm_90a"]) == 1
+    assert "error: 4-bit floats" in "".join(capsys.readouterr())
 
 
 def test_eight_bit_floats_of_lanes():

@@ -150,7 +150,12 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
 def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     counts: list[int] = []
     for side, value, given, at in (("A M", op.scale_a, a, 0), ("B N", op.scale_b, b, 1)):
-        if value is None or not isinstance(value.type, VectorType):
+        if value is None:
+            continue
+        element = element_of(value.type)
+        if not isinstance(element, AnyFloat) or element_bits(element) != 8:
+            raise VerifyException(f"scales are 8-bit floats, got {value.type}")
+        if not isinstance(value.type, VectorType):
             continue
         scale, (name, dim) = value.type.get_shape(), side.split()
         if len(scale) != 2:
