@@ -18,23 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
 from tilewright.dialects.xegpu.layouts import is_ownership
-from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
-from tilewright.passes.emit import Before, element_of, with_shape
-from tilewright.passes.integers import bounds
+from tilewright.passes.emit import Before, element_of
 from tilewright.passes.kernel import SUBGROUPS, integer, level_of
+from tilewright.passes.padding import ended, kept, longer, mask_operand
 from tilewright.passes.xegpu.block_messages import base_matrix, created
 from tilewright.passes.xegpu.layout_defaults import LARGE_GRF_SUBGROUPS, VALUE, bytes_of
 from tilewright.passes.xegpu.propagate_subgroup import instruction_of
@@ -183,38 +180,17 @@ class _Padding:
                     pass
 
     def retype(self, value: SSAValue, dims: dict[int, int]) -> None:
-        kind = vector_type(value)
-        shape = [dims.get(dim, n) for dim, n in enumerate(kind.get_shape())]
-        type = VectorType(kind.element_type, shape)
-        before = {dim: kind.get_shape()[dim] for dim in dims}
-        if isinstance(value, OpResult) and isinstance(value.op, arith.ConstantOp):
-            number = value.op.value.get_values()[0]  # pyright: ignore
-            value.op.properties["value"] = dense(type, [number])  # pyright: ignore
-        self.held[Rewriter.replace_value_with_new_type(value, type)] = before
+        before = {dim: vector_type(value).get_shape()[dim] for dim in dims}
+        self.held[longer(value, dims)] = before
 
-    def mask(self, at: Before, value: SSAValue, dims: dict[int, int]) -> SSAValue:
-        """Where a padded value had elements before."""
-        shape = shape_of(value) or ()
-        found: SSAValue | None = None
-        for dim, n in dims.items():
-            place = at.coordinates(0, shape, dim)
-            hit = at.add(arith.CmpiOp(place, at.constant(with_shape(place.type, shape), n), "ult"))
-            found = at.also(found, hit)
-        assert found is not None
-        return found
-
-    def mask_operand(self, op: Operation, number: int, dims: tuple[int, ...], by: object) -> None:
+    def mask_operand(self, op: Operation, number: int, dims: tuple[int, ...], by: float) -> None:
         """The padding of an operand along some dimensions is made a number."""
         value = op.operands[number]
         held = {d: n for d, n in self.held.get(value, {}).items() if d in dims}
-        kind = value.type
-        if not held or not isinstance(kind, VectorType):
+        if not held:
             return
-        at = Before(op)
-        splat = at.constant(kind, by)  # pyright: ignore
-        if _is_zero(splat) and self.is_zero_outside(value):
-            return
-        op.operands[number] = at.add(arith.SelectOp(self.mask(at, value, held), value, splat))
+        if by or not self.is_zero_outside(value):
+            mask_operand(op, number, held, by)
 
     def is_zero_outside(self, value: SSAValue) -> bool:
         """Does a padded value have zeros in its padding, because a load left them there?"""
@@ -236,7 +212,7 @@ class _Padding:
         lead = len(sizes) - len(shape_of(op.value) or ())
         offsets = [0] * (len(sizes) - len(offsets)) + offsets
         for dim, n in held.items():
-            sizes[lead + dim] = _least(at, sizes[lead + dim], at.plus(offsets[lead + dim], n))
+            sizes[lead + dim] = ended(at, sizes[lead + dim], at.plus(offsets[lead + dim], n))
         old = op.tdesc
         encoding = BlockTensorDescAttr() if old.space is xegpu.MemorySpace.GLOBAL else old.encoding
         type = TensorDescType(shape_of(op.value) or (), old.element_type, encoding)  # pyright: ignore
@@ -248,22 +224,4 @@ class _Padding:
         if held is not None:
             at = Before(op)
             number = next(n for n, v in enumerate(op.operands) if v is op.mask)
-            kept = self.mask(at, op.mask, held)
-            op.operands[number] = at.add(arith.AndIOp(op.mask, kept))
-
-
-def _is_zero(splat: SSAValue) -> bool:
-    assert isinstance(splat, OpResult) and isinstance(splat.op, arith.ConstantOp)
-    return not splat.op.value.get_values()[0]  # pyright: ignore
-
-
-def _least(at: Before, size: Index, end: Index) -> Index:
-    """The smaller of an extent and the end of a tile, which is 0 or more."""
-    if isinstance(end, int):
-        end = max(0, end)
-        if isinstance(size, int):
-            return min(size, end)
-    low, _ = bounds(end)
-    if low is None or low < 0:
-        end = at.add(arith.MaxSIOp(at.index(end), at.index(0)))
-    return at.add(arith.MinSIOp(at.index(size), at.index(end)))
+            op.operands[number] = at.also(op.mask, kept(at, shape_of(op.mask) or (), held))

@@ -22,19 +22,18 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
-from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.strided import Metadata
-from tilewright.dialects.upstream.vector import StepOp
 from tilewright.dialects.xetile.maps import without_maps
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, element_of
+from tilewright.passes.padding import ended, kept, longer, mask_operand
 from tilewright.targets.cuda.blocked import power_of_two_in
 from tilewright.uarch.nvidia import LANES
 
@@ -117,55 +116,36 @@ def _added(op: Operation, padded: Mapping[SSAValue, Padded]) -> Padded:
 
 
 def _mask(op: Operation, dims: Padded) -> None:
-    at = Before(op)
-    if isinstance(op, Scattered):
-        inside = _inside(at, op.tile.type, dims)
+    before = {dim: extent for dim, (extent, _) in dims.items()}
+    if isinstance(op, xt.ReductionOp):
+        element = element_of(op.source.type)
+        mask_operand(op, 0, before, neutral(op.kind, element))
+    elif not isinstance(op, Scattered):
+        mask_operand(op, 1, before, 1)
+    else:
+        at = Before(op)
+        inside = kept(at, op.tile.type.get_shape(), before)
         if op.mask is not None:
             op.operands[list(op.operands).index(op.mask)] = at.also(op.mask, inside)
         else:
             op.operands = [*op.operands, inside]
-        return
-    seen = 0 if isinstance(op, xt.ReductionOp) else 1
-    kind = op.operands[seen].type
-    assert isinstance(kind, VectorType)
-    rest = neutral(op.kind, kind.element_type) if isinstance(op, xt.ReductionOp) else 1
-    inside = _inside(at, kind, dims)
-    op.operands[seen] = at.add(arith.SelectOp(inside, op.operands[seen], at.constant(kind, rest)))
-
-
-def _inside(at: Before, kind: VectorType | xt.TileType, dims: Padded) -> SSAValue:
-    """i1 of each element: is it one of those that were there before?"""
-    mask: SSAValue | None = None
-    for dim, (before, after) in dims.items():
-        numbers = VectorType(IndexType(), [after])
-        below = at.compare("slt", at.add(StepOp(numbers)), at.constant(numbers, before))
-        mask = at.also(mask, at.spread(below, [dim], kind.get_shape()))
-    assert mask is not None
-    return mask
 
 
 def _pad(value: SSAValue, dims: Padded) -> None:
     """A value's type with longer dimensions; a tile of an array ends where it did."""
     kind, op = value.type, value.owner
-    assert isinstance(kind, VectorType | xt.TileType)
+    if not isinstance(kind, xt.TileType):
+        longer(value, {dim: after for dim, (_, after) in dims.items()})
+        return
     shape = [dims[d][1] if d in dims else n for d, n in enumerate(kind.get_shape())]
+    tile = without_maps(kind, shape)
     if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
         at, offsets = Before(op), op.mixed_offsets
         strides = op.mixed_strides or Metadata(op.source, at.insert).strides
         sizes = list(op.mixed_sizes or Metadata(op.source, at.insert).sizes)
         for dim, (before, _) in dims.items():
             place = dim - len(shape)
-            end = at.index(at.plus(offsets[place], before))
-            sizes[place] = at.add(arith.MinSIOp(at.index(sizes[place]), end))
-        tile = without_maps(op.tile_type, shape)
+            sizes[place] = ended(at, sizes[place], at.plus(offsets[place], before))
         at.replace(at.add(xt.InitTileOp(op.source, tile, offsets, sizes, strides)))
-        return
-    new: Attribute
-    if isinstance(kind, xt.TileType):
-        new = without_maps(kind, shape)
     else:
-        new = VectorType(kind.element_type, shape)
-        if isinstance(op, arith.ConstantOp):
-            assert isinstance(op.value, DenseIntOrFPElementsAttr)
-            op.properties["value"] = number_attr(new, op.value.get_values()[0])  # pyright: ignore
-    Rewriter.replace_value_with_new_type(value, new)
+        Rewriter.replace_value_with_new_type(value, tile)
