@@ -30,3 +30,21 @@ def with_constants(text: str) -> str:
 def parse_module(text: str, *args: Any, **options: Any) -> ModuleOp:
     """What `tilewright.dialects.text.parse_module` reads of it."""
     return mlir.parse_module(with_constants(text), *args, **options)
+
+
+class Lines:
+    """A program's text that is being drawn: its lines, and names of values that nothing has yet."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def put(self, op: str) -> str:
+        """The name of an op's result."""
+        name = self.name()
+        self.lines.append(f"{name} = {op}")
+        return name

@@ -21,6 +21,7 @@ ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
 NUMBERS = {"n": "index", "m": "i32", "k": "u8", "flag": "i1"}
 """Arguments that kernels read."""
 GRID = (2, 3)
+UNARY = ("neg", "inv", "pow")
 
 
 @dataclass(frozen=True)
@@ -292,12 +293,8 @@ class Expressions:
             return f"{k}({e()}, {e()})"
         if k == "max3":
             return f"max({e()}, {self.atom(ty)}, {self.atom(ty)})"
-        if k == "neg":
-            return f"(-{self.atom(ty)})"
-        if k == "inv":
-            return f"(~{self.atom(ty)})"
-        if k == "pow":
-            return f"({self.atom(ty)} ** {self.rng.randint(0, 3)})"
+        if k in UNARY:
+            return self.unary(k, lambda: self.atom(ty))
         if k == "to" and ty.dtype != "index":
             return f"{self.atom(Ty(self.pick(('index', 'i32', 'u8', 'i64'))))}.to(tw.{ty.dtype})"
         if k == "item" and ty.dtype != "index":
@@ -314,6 +311,11 @@ class Expressions:
         if k == "call":
             return self.call(ty) or e()
         return e()
+
+    def unary(self, k, of):
+        if k == "pow":
+            return f"({of()} ** {self.rng.randint(0, 3)})"
+        return f"({'-' if k == 'neg' else '~'}{of()})"
 
     def call(self, ty):
         fit = [f for f in self.functions if f[2] == [ty]]
@@ -381,12 +383,8 @@ class Expressions:
             return f"{self.paren(self.expr(Ty(self.pick(DT), ty.shape), d - 1))}.to(tw.{t})"
         if k == "mask":
             return f"{self.paren(self.expr(Ty('i1', ty.shape), d - 1))}.to(tw.{t})"
-        if k == "neg":
-            return f"(-{e()})"
-        if k == "inv":
-            return f"(~{e()})"
-        if k == "pow":
-            return f"({e()} ** {self.rng.randint(0, 3)})"
+        if k in UNARY:
+            return self.unary(k, e)
         if k == "abs" and t[0] == "i":
             return f"tw.abs({e()})"
         if k == "transpose":

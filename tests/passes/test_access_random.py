@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tests.texts import Lines
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -22,25 +23,15 @@ from tilewright.passes.affine import Expr, Kind, Symbol
 from .access_ir import analyse, tile
 
 
-class Writer:
+class Writer(Lines):
     """Writes a random program as text. All scalars are small and not negative."""
 
     def __init__(self, seed: int):
+        super().__init__()
         self.random = random.Random(seed)
-        self.lines: list[str] = []
-        self.names = 0
-
-    def name(self) -> str:
-        self.names += 1
-        return f"%v{self.names}"
-
-    def emit(self, text: str) -> str:
-        result = self.name()
-        self.lines.append(f"{result} = {text}")
-        return result
 
     def constant(self, low: int, high: int) -> str:
-        return self.emit(f"arith.constant {self.random.randint(low, high)} : index")
+        return self.put(f"arith.constant {self.random.randint(low, high)} : index")
 
     def scalar(self, scalars: list[str]) -> str:
         """A new scalar from those in sight."""
@@ -48,25 +39,25 @@ class Writer:
         a, b = r.choice(scalars), r.choice(scalars)
         match r.randrange(8):
             case 0 | 1:
-                return self.emit(f"arith.addi {a}, {b} : index")
+                return self.put(f"arith.addi {a}, {b} : index")
             case 2:
-                return self.emit(f"arith.muli {a}, {self.constant(0, 4)} : index")
+                return self.put(f"arith.muli {a}, {self.constant(0, 4)} : index")
             case 3:
-                return self.emit(f"arith.divui {a}, {self.constant(1, 5)} : index")
+                return self.put(f"arith.divui {a}, {self.constant(1, 5)} : index")
             case 4:
-                return self.emit(f"arith.remui {a}, {self.constant(1, 7)} : index")
+                return self.put(f"arith.remui {a}, {self.constant(1, 7)} : index")
             case 5:
-                return self.emit(f"arith.{r.choice(['minui', 'maxui'])} {a}, {b} : index")
+                return self.put(f"arith.{r.choice(['minui', 'maxui'])} {a}, {b} : index")
             case 6:
-                flag = self.emit(f"arith.cmpi {r.choice(['ult', 'eq', 'sge'])}, {a}, {b} : index")
-                return self.emit(f"arith.select {flag}, {a}, {b} : index")
+                flag = self.put(f"arith.cmpi {r.choice(['ult', 'eq', 'sge'])}, {a}, {b} : index")
+                return self.put(f"arith.select {flag}, {a}, {b} : index")
             case _:
-                return self.emit(f"arith.addi {a}, {self.constant(1, 40)} : index")
+                return self.put(f"arith.addi {a}, {self.constant(1, 40)} : index")
 
     def small(self, scalars: list[str], most: int) -> str:
         """A scalar of at most ``most``, so that loops end soon."""
-        bound = self.emit(f"arith.constant {most + 1} : index")
-        return self.emit(f"arith.remui {self.random.choice(scalars)}, {bound} : index")
+        bound = self.put(f"arith.constant {most + 1} : index")
+        return self.put(f"arith.remui {self.random.choice(scalars)}, {bound} : index")
 
     def body(self, depth: int, scalars: list[str], tiles: list[str]) -> None:
         scalars, tiles = list(scalars), list(tiles)
@@ -76,7 +67,7 @@ class Writer:
                     scalars.append(self.scalar(scalars))
                 case 3:
                     at = [self.random.choice(scalars) for _ in range(2)]
-                    tiles.append(self.emit(tile("%A", *at)))
+                    tiles.append(self.put(tile("%A", *at)))
                 case 4:
                     tiles.append(self.moved(self.random.choice(tiles), scalars))
                 case 5 | 6 if depth:
@@ -88,12 +79,12 @@ class Writer:
         self.load(tiles[-1])
 
     def load(self, name: str) -> None:
-        self.emit(f"xetile.load_tile {name} : TILE -> VALUE")
+        self.put(f"xetile.load_tile {name} : TILE -> VALUE")
 
     def moved(self, name: str, scalars: list[str]) -> str:
         r = self.random
         deltas = [r.choice([str(r.randint(0, 64)), r.choice(scalars)]) for _ in range(2)]
-        return self.emit(f"xetile.update_tile_offset {name}, [{', '.join(deltas)}] : TILE")
+        return self.put(f"xetile.update_tile_offset {name}, [{', '.join(deltas)}] : TILE")
 
     def carried(self, scalars: list[str], tiles: list[str]) -> list[tuple[str, str]]:
         """(initial value, type) of one or two scalars and perhaps a tile."""
@@ -119,7 +110,7 @@ class Writer:
                     values.append(r.choice(pool))
                 case _ if kind == "index":
                     step = r.choice([self.constant(0, 32), r.choice(scalars)])
-                    values.append(self.emit(f"arith.addi {arg}, {step} : index"))
+                    values.append(self.put(f"arith.addi {arg}, {step} : index"))
                 case _:
                     values.append(self.moved(arg, scalars))
         return f"scf.yield {', '.join(values)} : {', '.join(types)}"
@@ -152,7 +143,7 @@ class Writer:
                 f"{more} = arith.cmpi ult, {first}, {trips} : index",
                 f"scf.condition({more}) {first}, {', '.join(args)} : index, {', '.join(types)}",
                 "} do {",
-                f"^bb{self.names}({after}: index, "
+                f"^bb{self.count}({after}: index, "
                 + ", ".join(f"{a}: {t}" for a, t in zip(after_args, types, strict=True))
                 + "):",
             ]
@@ -164,7 +155,7 @@ class Writer:
         self.body(depth, scalars + inside, tiles + inside_tiles)
         ending = self.yields(types, args, scalars + inside, tiles + inside_tiles)
         if f"{result}:{len(init) + 1}" in self.lines_text():
-            following = self.emit(f"arith.addi {counter}, {stride} : index")
+            following = self.put(f"arith.addi {counter}, {stride} : index")
             ending = ending.replace("scf.yield ", f"scf.yield {following}, ", 1)
             ending = ending.replace(" : ", " : index, ", 1)
             first_result = 1
@@ -179,7 +170,7 @@ class Writer:
 
     def branch(self, depth: int, scalars: list[str], tiles: list[str]) -> None:
         a, b = self.random.choice(scalars), self.random.choice(scalars)
-        flag = self.emit(f"arith.cmpi ult, {a}, {b} : index")
+        flag = self.put(f"arith.cmpi ult, {a}, {b} : index")
         result = self.name()
         self.lines.append(f"{result}:2 = scf.if {flag} -> (index, TILE) {{")
         for last in (False, True):
@@ -350,7 +341,7 @@ class Run:
 
 def draw_program(seed: int) -> tuple[AccessAnalysis, str]:
     writer = Writer(seed)
-    writer.emit(tile("%A", "%m", "%s"))
+    writer.put(tile("%A", "%m", "%s"))
     writer.body(3, ["%c8", "%m", "%n", "%x", "%s", "%K"], ["%v1"])
     text = "\n".join(writer.lines)
     return analyse(text, arguments="%s: index"), text

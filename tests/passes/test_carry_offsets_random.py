@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from tests.draws import fresh_rng
-from tests.texts import parse_module
+from tests.texts import Lines, parse_module
 from tilewright import reference
 from tilewright.dialects.text import print_module
 from tilewright.passes.carry_offsets import carry_offsets
@@ -28,20 +28,12 @@ WHOLE = """gpu.module @m {{ gpu.func @k(%A: memref<8x8xf32>, %B: memref<6x8xf32>
 }} }}"""
 
 
-class Program:
+class Program(Lines):
     """A kernel under construction: three tiles and a sum, which every loop and branch hands on."""
 
     def __init__(self, rng: np.random.Generator):
-        self.rng, self.lines, self.count = rng, list[str](), 0
-
-    def name(self) -> str:
-        self.count += 1
-        return f"%v{self.count}"
-
-    def put(self, op: str) -> str:
-        name = self.name()
-        self.lines.append(f"{name} = {op}")
-        return name
+        super().__init__()
+        self.rng = rng
 
     def loaded(self, tile: str, total: str) -> str:
         value = self.put(f"xetile.load_tile {tile} : {T} -> {V}")

@@ -13,7 +13,7 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS, UNSIGNED_DIVISIONS
 from tilewright.dialects.upstream.arith import folded
 
 _REMAINDERS = ("arith.remsi", "index.rems")
@@ -54,11 +54,7 @@ def is_positive(y: SSAValue) -> bool:
 
 def may_fail(op: Operation, y: SSAValue) -> bool:
     """Is it a division by a scalar y that may be 0?"""
-    return (
-        op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
-        and not is_positive(y)
-        and folded(y) in (0, y)
-    )
+    return op.name in DIVISIONS and not is_positive(y) and folded(y) in (0, y)
 
 
 def not_zero(b: Builder, op: Operation, y: SSAValue) -> SSAValue | None:

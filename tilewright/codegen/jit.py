@@ -21,12 +21,12 @@ import llvmlite.binding as llvm
 
 from tilewright import forks
 from tilewright.codegen.elf import defined_symbols
-from tilewright.codegen.target import LLVMTarget
+from tilewright.codegen.target import TEXTS_AT_ONCE, LLVMTarget
 from tilewright.diagnostics import CompileError
 
 _lock = forks.lock()
 """The linker is shared, and not safe to enter from two threads."""
-_lanes = [forks.lock() for _ in range(min(len(os.sched_getaffinity(0)), 8))]
+_lanes = [forks.lock() for _ in range(min(len(os.sched_getaffinity(0)), TEXTS_AT_ONCE))]
 """One for each code generator of a target: so many texts become code at a time."""
 
 

@@ -19,7 +19,7 @@ from tilewright import cache as disk
 from tilewright import forks
 from tilewright.codegen.elf import Image, Unplaceable, objects, undefined_symbols
 from tilewright.codegen.support import support_address
-from tilewright.codegen.target import LLVMTarget
+from tilewright.codegen.target import TEXTS_AT_ONCE, LLVMTarget
 from tilewright.diagnostics import CompileError
 
 LIBRARY = re.compile(
@@ -124,13 +124,12 @@ class Ahead:
 
     def begin(self, text: str) -> None:
         self._waiting.append(text)
-        others = max(1, len(os.sched_getaffinity(0)) - 1)  # beside this thread, which prints
+        # Beside this thread, which prints.
+        others = max(1, min(len(os.sched_getaffinity(0)), TEXTS_AT_ONCE) - 1)
         if sum(thread.is_alive() for thread in self._threads) < others:
             made = partial(copy_context().run, self._make_all)
             thread = threading.Thread(target=made, name="tilewright-objects")
-            with suppress(
-                RuntimeError
-            ):  # the process may have no more, or end: then `get` makes all
+            with suppress(RuntimeError):  # no more threads, or the process ends: `get` makes all
                 thread.start()
                 self._threads.append(thread)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.registers import Representation
     from tilewright.uarch.cpu import Architecture
 
+TEXTS_AT_ONCE = 8
+"""At most so many texts become code at a time."""
 Handler: TypeAlias = "Callable[[Printer, Any], None]"
 """Prints one op: reads its operands' registers, emits LLVM lines, sets its results' registers."""
 

@@ -27,6 +27,7 @@ UNSIGNED_DIVISIONS = frozenset(
         *("index.divu", "index.remu", "index.ceildivu"),
     )
 )
+DIVISIONS = SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
 """Divisions of integers: by 0 they have no result."""
 
 

@@ -241,6 +241,11 @@ class Axes:
                 self.fixed.add((value, dim))
 
 
+def smallest_factor(number: int) -> int:
+    """The least divisor above 1 of a number above 1."""
+    return next(f for f in range(2, number + 1) if number % f == 0)
+
+
 def extents_of(members: Sequence[Axis]) -> set[int]:
     """The extents along an axis: one, but for the rows that a reduction adds up in runs."""
     return {(shape_of(v) or ())[d] for v, d in members}

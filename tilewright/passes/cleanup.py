@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.passes import memory_objects
 from tilewright.passes.budget import poll
 
@@ -91,4 +91,4 @@ def hoist_invariants(block: Block) -> None:
 
 def _may_hoist(op: Operation) -> bool:
     """Scalars and tiles cost nothing outside; a division might trap where the loop would not have run."""
-    return is_pure(op) and op.name not in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
+    return is_pure(op) and op.name not in DIVISIONS

@@ -59,10 +59,10 @@ from tilewright.passes.expand_maps import (
     linearize_index,
 )
 from tilewright.passes.expand_powers import float_power, integer_power
+from tilewright.passes.expand_products import product_without_scales
 from tilewright.passes.mem2reg import mem2reg
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.vector_contractions import masked
-from tilewright.passes.xegpu.to_xetile_values import product_without_scales
 
 Rule = Callable[[Any, Before], None]
 

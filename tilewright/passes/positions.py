@@ -36,7 +36,7 @@ from xdsl.traits import MemoryEffectKind
 
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.effects import memory_effects
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.dialects.upstream.arith import constant, constants, folded
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, operands_of, origins
@@ -384,7 +384,7 @@ def hoisted(value: SSAValue, above: Operation) -> tuple[Operation, bool] | None:
     once = isinstance(above, scf.IfOp) and op.parent_op() is above
     allocates = once and memory_effects(op) == {MemoryEffectKind.ALLOC}
     # A division by 0 fails, where the branch or loop would not have come to it.
-    divides = op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS and not constant(op.operands[1])
+    divides = op.name in DIVISIONS and not constant(op.operands[1])
     if op.regions or divides or not (is_pure(op) or allocates):
         return op, False
     for given in op.operands:

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
-from tilewright.passes.axes import shape_of
+from tilewright.passes.axes import shape_of, smallest_factor
 from tilewright.passes.kernel import level_of
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.split_workgroups import (
@@ -73,16 +73,11 @@ def halve(
         if best is None or rank > best[0]:
             whole, odd = divmod(choice.extent, rows)
             alone = dims[0] == 0 and not odd and whole % 2 and whole > 1
-            best = rank, choice, _least_factor(whole) if alone else 2
+            best = rank, choice, smallest_factor(whole) if alone else 2
     if best is None:
         return 1
     into(kernel, *best[1:])
     return best[2]
-
-
-def _least_factor(n: int) -> int:
-    """The least factor above 1 of an odd number above 1."""
-    return next(factor for factor in range(3, n + 1, 2) if n % factor == 0)
 
 
 def shared_memory(kernel: gpu.FuncOp) -> dict[SSAValue, int]:

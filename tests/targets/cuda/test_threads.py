@@ -199,7 +199,7 @@ def test_attention(causal, threads: ThreadsTarget, rng):
 def test_split_workgroups_compute_the_same(threads: ThreadsTarget, rng, monkeypatch):
     monkeypatch.setattr(retile, "MOST_ELEMENTS", 256)
     monkeypatch.setattr(retile, "MOST_ACCUMULATORS", 1024)
-    monkeypatch.setattr(retile, "LEAST_PRODUCT", 16)
+    monkeypatch.setattr(retile, "LEAST_SIDE", 16)
     x = rng.standard_normal((10, 300)).astype("f4")
     assert error(ops.softmax(x, target="cuda"), softmax(x.astype(float))) < 2e-6
     assert threads.last is not None and threads.last.lowered.split == 4

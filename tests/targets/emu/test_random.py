@@ -7,6 +7,7 @@ import pytest
 
 from tests.draws import fresh_seed
 from tests.targets.emu.agree import agree, lane_kernel
+from tests.texts import Lines
 
 BINARY = (
     "addi",
@@ -24,38 +25,28 @@ BINARY = (
 PREDICATES = ("eq", "ne", "slt", "sle", "ult", "ugt")
 
 
-class Drawing:
+class Drawing(Lines):
     """A program's text; values are i32, and each is known to be the same in all lanes or not."""
 
     def __init__(self, rng: np.random.Generator):
+        super().__init__()
         self.rng = rng
-        self.lines: list[str] = []
-        self.count = 0
 
     def pick(self, options):
         return options[int(self.rng.integers(len(options)))]
 
-    def name(self) -> str:
-        self.count += 1
-        return f"%v{self.count}"
-
-    def add(self, text: str) -> str:
-        name = self.name()
-        self.lines.append(f"{name} = {text}")
-        return name
-
     def constant(self, value: int) -> str:
-        return self.add(f"arith.constant {value} : i32")
+        return self.put(f"arith.constant {value} : i32")
 
     def condition(self, known: list[str]) -> str:
         a, b = self.pick(known), self.pick(known)
-        return self.add(f"arith.cmpi {self.pick(PREDICATES)}, {a}, {b} : i32")
+        return self.put(f"arith.cmpi {self.pick(PREDICATES)}, {a}, {b} : i32")
 
     def small(self, known: list[str], limit: int) -> str:
         """A number from 0 to limit - 1, as an index."""
         n = self.constant(limit)
-        rest = self.add(f"arith.remui {self.pick(known)}, {n} : i32")
-        return self.add(f"arith.index_cast {rest} : i32 to index")
+        rest = self.put(f"arith.remui {self.pick(known)}, {n} : i32")
+        return self.put(f"arith.index_cast {rest} : i32 to index")
 
     def statement(self, known: list[str], depth: int, together: bool) -> None:
         kinds = ["binary"] * 5 + ["select", "load", "store", "ramp"]
@@ -75,25 +66,25 @@ class Drawing:
         op, a, b = self.pick(BINARY), self.pick(known), self.pick(known)
         if op in ("divsi", "remui", "shrui"):
             limit = self.constant(7)
-            small = self.add(f"arith.andi {b}, {limit} : i32")
+            small = self.put(f"arith.andi {b}, {limit} : i32")
             one = self.constant(1)
-            b = small if op == "shrui" else self.add(f"arith.addi {small}, {one} : i32")
-        known.append(self.add(f"arith.{op} {a}, {b} : i32"))
+            b = small if op == "shrui" else self.put(f"arith.addi {small}, {one} : i32")
+        known.append(self.put(f"arith.{op} {a}, {b} : i32"))
 
     def ramp(self, known, depth, together):
         """Index arithmetic on the lane's number, which the compiler follows."""
         number = self.pick((1, 2, 3, 4, 8, 16))
-        n = self.add(f"arith.constant {number} : index")
+        n = self.put(f"arith.constant {number} : index")
         op = self.pick(("addi", "muli", "divui", "remui", "subi"))
-        value = self.add(f"arith.{op} {self.pick(('%me', '%lane', '%t'))}, {n} : index")
-        known.append(self.add(f"arith.index_cast {value} : index to i32"))
+        value = self.put(f"arith.{op} {self.pick(('%me', '%lane', '%t'))}, {n} : index")
+        known.append(self.put(f"arith.index_cast {value} : index to i32"))
 
     def select(self, known, depth, together):
         c = self.condition(known)
-        known.append(self.add(f"arith.select {c}, {self.pick(known)}, {self.pick(known)} : i32"))
+        known.append(self.put(f"arith.select {c}, {self.pick(known)}, {self.pick(known)} : i32"))
 
     def load(self, known, depth, together):
-        known.append(self.add(f"memref.load %a[{self.small(known, 64)}] : memref<64xi32>"))
+        known.append(self.put(f"memref.load %a[{self.small(known, 64)}] : memref<64xi32>"))
 
     def store(self, known, depth, together):
         """To memory of the lane's own."""
@@ -108,11 +99,11 @@ class Drawing:
         value, valid = self.name(), self.name()
         self.lines.append(f"{value}, {valid} = gpu.shuffle {mode} {x}, {by}, {width} : i32")
         other = self.pick(known)
-        known.append(self.add(f"arith.select {valid}, {value}, {other} : i32"))
+        known.append(self.put(f"arith.select {valid}, {value}, {other} : i32"))
 
     def reduce(self, known, depth, together):
         kind = self.pick(("add", "maxsi", "xor"))
-        known.append(self.add(f"gpu.subgroup_reduce {kind} {self.pick(known)} : (i32) -> i32"))
+        known.append(self.put(f"gpu.subgroup_reduce {kind} {self.pick(known)} : (i32) -> i32"))
 
     def region(self, known, depth, n, together):
         inner = self.block(known, depth - 1, together, n)
@@ -131,14 +122,14 @@ class Drawing:
     def for_(self, known, depth, together):
         """Bounds that lanes agree on, where collectives may stand in the body, or not."""
         same = bool(self.rng.integers(2))
-        top = self.add("arith.constant 3 : index") if same else self.small(known, 5)
+        top = self.put("arith.constant 3 : index") if same else self.small(known, 5)
         name, i, acc = self.name(), self.name(), self.name()
         start = self.pick(known)
         self.lines.append(
             f"{name} = scf.for {i} = %c0 to {top} step %c1 iter_args({acc} = {start}) -> (i32) {{"
         )
         inner = [*known, acc]
-        inner.append(self.add(f"arith.index_cast {i} : index to i32"))
+        inner.append(self.put(f"arith.index_cast {i} : index to i32"))
         self.region(inner, depth, 3, together and same)
         self.lines.append("}")
         known.append(name)
@@ -152,14 +143,14 @@ class Drawing:
         )
         zero, one = self.constant(0), self.constant(1)
         wants = self.condition([*known, x])
-        left = self.add(f"arith.cmpi sgt, {k}, {zero} : i32")
-        go = self.add(f"arith.andi {wants}, {left} : i1")
+        left = self.put(f"arith.cmpi sgt, {k}, {zero} : i32")
+        go = self.put(f"arith.andi {wants}, {left} : i1")
         self.lines.append(f"scf.condition({go}) {x}, {k} : i32, i32")
         y, m = self.name(), self.name()
         self.lines += ["} do {", f"^bb0({y}: i32, {m}: i32):"]
         inner = self.block([*known, y], depth - 1, False, 2)
         one = self.constant(1)
-        less = self.add(f"arith.subi {m}, {one} : i32")
+        less = self.put(f"arith.subi {m}, {one} : i32")
         self.lines += [f"scf.yield {self.pick(inner)}, {less} : i32, i32", "}"]
         known.append(f"{name}#0")
 

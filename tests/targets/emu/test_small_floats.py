@@ -26,14 +26,19 @@ def powers(bytes_: np.ndarray) -> np.ndarray:
     return 2.0 ** (bytes_.view(np.uint8).astype(int) - 127)
 
 
-def test_four_bit_floats_with_scales():
-    body = """
+def operands(columns: int, kind: str) -> str:
+    """%a1, 8x64 of 4-bit floats, and %b1, 64x16 of a kind that takes so many bytes a row."""
+    return f"""
   %ta = xegpu.create_nd_tdesc %a : memref<8x32xi8> -> !xegpu.tensor_desc<8x32xi8>
-  %tb = xegpu.create_nd_tdesc %b : memref<64x8xi8> -> !xegpu.tensor_desc<64x8xi8>
+  %tb = xegpu.create_nd_tdesc %b : memref<64x{columns}xi8> -> !xegpu.tensor_desc<64x{columns}xi8>
   %a0 = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x32xi8> -> vector<8x32xi8>
-  %b0 = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<64x8xi8> -> vector<64x8xi8>
+  %b0 = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<64x{columns}xi8> -> vector<64x{columns}xi8>
   %a1 = vector.bitcast %a0 : vector<8x32xi8> to vector<8x64xf4E2M1FN>
-  %b1 = vector.bitcast %b0 : vector<64x8xi8> to vector<64x16xf4E2M1FN>
+  %b1 = vector.bitcast %b0 : vector<64x{columns}xi8> to vector<64x16x{kind}>"""
+
+
+def test_four_bit_floats_with_scales():
+    body = f"""{operands(8, "f4E2M1FN")}
   %sa0 = vector.load %sa[%c0, %c0] : memref<8x2xi8>, vector<8x2xi8>
   %sb0 = vector.load %sb[%c0, %c0] : memref<2x16xi8>, vector<2x16xi8>
   %sa1 = vector.bitcast %sa0 : vector<8x2xi8> to vector<8x2xf8E8M0FNU>
@@ -57,13 +62,7 @@ def test_four_bit_floats_with_scales():
 def test_four_bit_floats_by_eight_run_on_emu_where_tiles_hold_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    body = """
-  %ta = xegpu.create_nd_tdesc %a : memref<8x32xi8> -> !xegpu.tensor_desc<8x32xi8>
-  %tb = xegpu.create_nd_tdesc %b : memref<64x16xi8> -> !xegpu.tensor_desc<64x16xi8>
-  %a0 = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x32xi8> -> vector<8x32xi8>
-  %b0 = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<64x16xi8> -> vector<64x16xi8>
-  %a1 = vector.bitcast %a0 : vector<8x32xi8> to vector<8x64xf4E2M1FN>
-  %b1 = vector.bitcast %b0 : vector<64x16xi8> to vector<64x16xf8E5M2>
+    body = f"""{operands(16, "f8E5M2")}
   %r = xegpu.dpas_mx %a1, %b1 : (vector<8x64xf4E2M1FN>, vector<64x16xf8E5M2>) -> vector<8x16xf32>
   %tc = xegpu.create_nd_tdesc %c : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
   xegpu.store_nd %r, %tc[0, 0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>"""

@@ -11,7 +11,7 @@ from xdsl.dialects.linalg.ops import IndexOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS, is_elementwise
+from tilewright.dialects.elementwise import DIVISIONS, is_elementwise
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.linalg.accesses import Linear
 from tilewright.passes.linalg.blocks import gather
@@ -76,7 +76,7 @@ class BodyOnTiles:
     def _defined(self, op: Operation) -> int | None:
         """What the last operand of an op is beyond the edges of a tile, where some numbers have no result: nobody
         wrote that program. None where all have."""
-        if op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS:
+        if op.name in DIVISIONS:
             return 1
         if op.name in ("arith.shli", "arith.shrsi", "arith.shrui"):
             return 0

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute
 
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.layout import Distribution
+from tilewright.passes.axes import smallest_factor
 from tilewright.passes.xegpu import layout_text as own
 
 LINE = 64
@@ -36,7 +37,7 @@ def cooperative(
         # Rows last: first bands of rows, then fragments of a row that fill whole lines.
         least = line if dim == len(shape) - 1 else 1
         while left > 1:
-            factor = _smallest_factor(left)
+            factor = smallest_factor(left)
             rows_left = dim < len(shape) - 1 and _prefers_columns(part, dim, factor, line)
             if part[dim] % factor or part[dim] // factor < least or rows_left:
                 break
@@ -45,7 +46,7 @@ def cooperative(
             left //= factor
     for dim in range(len(shape)):
         while left > 1 and (factor := gcd(left, part[dim])) > 1:
-            factor = _smallest_factor(factor)
+            factor = smallest_factor(factor)
             grid[dim] *= factor
             part[dim] //= factor
             left //= factor
@@ -56,7 +57,3 @@ def cooperative(
 def _prefers_columns(part: Sequence[int], dim: int, factor: int, line: int) -> bool:
     """Whether a row is so long that cutting it keeps more rows together in one message."""
     return part[dim] // factor < 8 and part[-1] // factor >= line and part[-1] % factor == 0
-
-
-def _smallest_factor(number: int) -> int:
-    return next(f for f in range(2, number + 1) if number % f == 0)

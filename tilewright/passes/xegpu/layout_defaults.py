@@ -20,6 +20,7 @@ from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import Distribution
+from tilewright.passes.axes import smallest_factor
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.uarch.base import MatrixInstruction
@@ -180,7 +181,7 @@ def distributed(
     grid, part, left = [1] * len(shape), list(shape), subgroups
     for dim in sorted(range(len(shape)), key=lambda dim: dim in whole):
         while left > 1 and (dim not in whole or prod(part) > most):
-            factor = next(f for f in range(2, left + 1) if left % f == 0)
+            factor = smallest_factor(left)
             if part[dim] % factor:
                 break
             grid[dim] *= factor

@@ -67,14 +67,6 @@ from tilewright.passes.xegpu.upgrade import upgrade
 def xegpu_to_xetile(module: ModuleOp) -> None:
     """Rewrites a module in place."""
     upgrade(module)
-    for inner in module.walk():
-        if any(isinstance(element_of(v.type), Float4E2M1FNType) for v in inner.results):
-            raise unsupported(
-                inner,
-                "4-bit floats",
-                rule="an element of a tile has whole bytes",
-                hint="--target emu runs them as subgroups are written",
-            )
     for inner in list(module.walk()):
         if isinstance(inner, xegpu.BlockAccess) and len(inner.tdesc.get_shape()) > 2:
             as_matrices(inner)
@@ -93,6 +85,13 @@ def xegpu_to_xetile(module: ModuleOp) -> None:
 
 
 def _convert(op: Operation) -> None:
+    if any(isinstance(element_of(v.type), Float4E2M1FNType) for v in op.results):
+        raise unsupported(
+            op,
+            "4-bit floats",
+            rule="an element of a tile has whole bytes",
+            hint="--target emu runs them as subgroups are written",
+        )
     match op:
         case xegpu.LoadNdOp():
             _load_nd(op)

@@ -12,7 +12,7 @@ from tilewright.codegen.divisions import divide, not_zero
 from tilewright.codegen.tiles import cloned
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.dialects.tw import PrintOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.storage import is_tile
@@ -44,7 +44,7 @@ class ScalarOps:
     def clone_scalar(self, op: Operation) -> None:
         b = self.b
         operands = [self.e.scalar(v) for v in op.operands]
-        if op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS:
+        if op.name in DIVISIONS:
             x, y = operands
             results = [divide(b, op, x, y, lambda *v: cloned(b, op, v)[0])]
             self.check_division(op)

@@ -15,16 +15,14 @@ from tilewright.passes.kernel import PROGRAMS, programs_of
 from tilewright.passes.retile import computed, halve, tile_size
 from tilewright.targets.cuda.products import feeds_product
 from tilewright.targets.cuda.warps import accumulators
+from tilewright.targets.cuda.work_split import LEAST_SIDE
+from tilewright.uarch.nvidia import WGMMA_ROWS
 
 MOST_ACCUMULATORS = 160 * 256
 """Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 160
 registers in each of 256 threads."""
 MOST_ELEMENTS = 8192
 """Elements of the largest value of a kernel without products."""
-LEAST_PRODUCT = 64
-"""Rows or columns of a product that are not split further."""
-ROWS = 64
-"""Of a product, that one warpgroup multiplies."""
 
 
 def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, least: int = 1) -> int:
@@ -42,7 +40,7 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, leas
         load = accumulators(products) if products else max(tile_size(v) for v in values)
         if load <= (most if products else MOST_ELEMENTS) and factor >= least:
             break
-        side, rows = (LEAST_PRODUCT, ROWS) if products else (1, 1)
+        side, rows = (LEAST_SIDE, WGMMA_ROWS) if products else (1, 1)
         parts = halve(kernel, values, side, rows=rows)
         if parts == 1:
             break

@@ -39,10 +39,10 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     warpgroups_of,
 )
 from tilewright.targets.cuda.smem import SPARE
-from tilewright.uarch.nvidia import LINE, WGMMA_COLUMNS
+from tilewright.uarch.nvidia import LINE, WGMMA_COLUMNS, WGMMA_ROWS
 from tilewright.uarch.sm90 import CLUSTERS, MULTIPROCESSORS, SMEM
 
-LEAST_SIDE = 64
+LEAST_SIDE = WGMMA_ROWS
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
 IDLE = 0.1
 """What part of all multiprocessors must be idle, over the rounds in which programs run."""

@@ -36,8 +36,7 @@ from tilewright.codegen.divisions import divide, not_zero
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import (
-    SIGNED_DIVISIONS,
-    UNSIGNED_DIVISIONS,
+    DIVISIONS,
     is_elementwise,
     retyped,
 )
@@ -379,4 +378,4 @@ def _is_converted(op: Operation) -> bool:
 
 def _divides(op: Operation) -> bool:
     """A division of integers traps where the divisor is 0, also in lanes that are not here."""
-    return op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
+    return op.name in DIVISIONS

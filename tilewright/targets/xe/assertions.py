@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.arguments import Grid
 from tilewright.diagnostics import CheckError
 from tilewright.dialects import mach
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.passes.integers import bounds
 from tilewright.targets.failed_programs import failure, text_of
 from tilewright.targets.xe.building import GLOBAL, LaneBuilder
@@ -39,9 +39,7 @@ DIVISION = "tilewright.division"
 def mark_divisions(kernel: gpu.FuncOp) -> None:
     """Marks the scalar divisions of integers whose divisor is not known to differ from 0."""
     for op in kernel.walk():
-        if op.name in SIGNED_DIVISIONS | UNSIGNED_DIVISIONS and not isinstance(
-            op.results[0].type, VectorType
-        ):
+        if op.name in DIVISIONS and not isinstance(op.results[0].type, VectorType):
             low, high = bounds(op.operands[1])
             if not (low is not None and low > 0) and not (high is not None and high < 0):
                 op.attributes[DIVISION] = UnitAttr()

@@ -27,7 +27,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.elementwise import SIGNED_DIVISIONS, UNSIGNED_DIVISIONS
+from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.maps import without_maps
@@ -38,7 +38,6 @@ from tilewright.targets.cuda.blocked import power_of_two_in
 from tilewright.uarch.nvidia import LANES
 
 Scattered = xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp
-DIVISIONS = SIGNED_DIVISIONS | UNSIGNED_DIVISIONS
 Padded = Mapping[int, tuple[int, int]]
 """By dimension: its extent before and after."""
 HELD = 8

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import DenseArrayBase, MemRefType, VectorType, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import DIVISIONS, is_elementwise
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind
 from tilewright.passes.carried import carried_together
@@ -33,7 +33,6 @@ Bound = tuple[int, int]
 """(array argument, dimension) whose extent bounds what is stored, counted in coordinates of the loaded array."""
 _Along = tuple[SSAValue, int]
 """A value, and which of its dimensions the dimension of the load has become."""
-_DIVISIONS = ("arith.div", "arith.rem", "arith.ceildiv", "arith.floordiv")
 
 
 def note_stored_bounds(function: gpu.FuncOp, analysis: AccessAnalysis | None = None) -> None:
@@ -132,7 +131,7 @@ def _carried(op: Operation, value: SSAValue, along: int) -> list[_Along]:
 
 def _each(op: Operation, value: SSAValue) -> bool:
     """Does an op do the same to every element of tiles of one shape, whatever they are?"""
-    if op.name.startswith(_DIVISIONS) and not op.name.endswith("f"):
+    if op.name in DIVISIONS:
         return False
     shapes = {v.type.get_shape() for v in op.results if isinstance(v.type, VectorType)}
     assert isinstance(value.type, VectorType)
