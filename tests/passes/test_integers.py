@@ -18,6 +18,9 @@ gpu.module @m { gpu.func @k(%a: memref<?x64xf32>, %n: index, %w: i32) kernel {
   %low = arith.minsi %word, %c3 : index
   %back = arith.subi %c3, %start : index
   %sum = arith.addi %n, %c3 : index
+  %down = arith.floordivsi %back, %c32 : index
+  %up = arith.ceildivsi %back, %c32 : index
+  %third = arith.ceildivsi %c32, %c3 : index
   scf.for %k = %c3 to %rows step %c32 {
     %next = arith.addi %k, %c32 : index
   }
@@ -50,6 +53,9 @@ WANT = {
     "low": (-(2**31), 3),
     "back": (3 - 32 * (2**31 - 1), 3),
     "sum": None,
+    "down": (1 - 2**31, 0),
+    "up": (2 - 2**31, 1),
+    "third": (11, 11),
     "next": (35, EXTENT + 31),
     "other": None,
     "slot": (0, 2),

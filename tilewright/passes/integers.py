@@ -259,7 +259,6 @@ Span = tuple[int, int]
 """Inclusive bounds."""
 Extents = Callable[[SSAValue], int | None]
 """The most elements along a dimension of an array, None where it may have any number."""
-
 EXTENT = 1 << 26
 """Of the arrays that machines take which count places by 32 bits: targets refuse larger ones at launch."""
 _IDS = {
@@ -271,11 +270,13 @@ _IDS = {
 }
 _MOST = 1 << 62
 """Beyond it, sums may wrap."""
-
-
 _Range = tuple[float, float]
 """Inclusive ends: an integer, or infinite where there is none."""
 _NOTHING: _Range = -inf, inf
+
+
+def _sum(a: _Range, b: _Range) -> _Range:
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _product(a: _Range, b: _Range) -> _Range:
@@ -285,12 +286,12 @@ def _product(a: _Range, b: _Range) -> _Range:
     return (min(ends), max(ends)) if ends else _NOTHING
 
 
-def _quotient(a: _Range, b: _Range) -> _Range:
-    if a[0] < 0 or b[0] < 0:
-        return _NOTHING
-    # Nothing is divided by zero.
-    low, high = max(1, b[0]), max(1, b[1])
-    return 0 if high == inf else a[0] // high, inf if a[1] == inf else a[1] // low
+def _floor(a: _Range, b: _Range) -> _Range:
+    """Of quotients that are rounded down, by more than zero."""
+    small, large = max(1, b[0]), max(1, b[1])
+    by = small if a[0] < 0 else large, large if a[1] < 0 else small
+    low, high = (n if abs(n) == inf else n // d for n, d in zip(a, by, strict=True))
+    return (low, high) if b[0] >= 0 else _NOTHING
 
 
 def _rest(a: _Range, b: _Range) -> _Range:
@@ -307,12 +308,12 @@ def _either(a: _Range, b: _Range) -> _Range:
 
 
 _BINARY: dict[str, Callable[[_Range, _Range], _Range]] = {
-    "addi": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "addi": _sum,
     "subi": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "muli": _product,
-    "divsi": _quotient,
-    "divui": _quotient,
-    "floordivsi": _quotient,
+    **dict.fromkeys(("divsi", "divui"), lambda a, b: _floor(a, b) if a[0] >= 0 else _NOTHING),
+    "floordivsi": _floor,
+    "ceildivsi": lambda a, b: _sum(_floor(_sum(a, (-1, -1)), b), (1, 1)),
     "remsi": _rest,
     # Of a negative number, too: it counts as a large one.
     "remui": lambda a, b: _rest(a if a[0] >= 0 else (0, inf), b),

@@ -298,3 +298,26 @@ def test_vectors_of_rank_n(threads: ThreadsTarget, rng):
     np.testing.assert_allclose(b, sums, atol=1e-5)
     tops = np.maximum(y.transpose(2, 0, 1, 3).max(3), 0).reshape(12, 8)
     np.testing.assert_array_equal(c, tops)
+
+
+@tw.kernel
+def distances(O, first, BM: tw.constexpr = 16, BN: tw.constexpr = 32):
+    m = tw.program_id(0) * BM
+    for n in range(0, O.shape[1], BN):
+        at = tw.arange(0, BN, axis=1, shape=(BM, BN)) + n
+        row = tw.arange(0, BM, axis=0, shape=(BM, BN)) + m
+        far = (at - row).to(tw.f32) + 0.5 * (at + min(m, 64) * FAR).to(tw.f32)
+        tw.store_tile(far, tw.init_tile(O, [m, n], (BM, BN)))
+
+
+FAR = 2**24 + 3
+
+
+def test_positions_are_rounded_once_as_floats(threads: ThreadsTarget):
+    """A thread's number is converted, not that of each element; what it leaves out beyond 24 bits is added first."""
+    o = np.full((40, 100), np.nan, "f4")
+    distances.options(target="cuda")[3](o, 0)
+    row, at = np.arange(40)[:, None], np.arange(100)[None]
+    far = (at + row // 16 * 16 * FAR).astype("f4")
+    assert (o == (at - row).astype("f4") + np.float32(0.5) * far).all()
+    assert "xi64> to vector" not in threads.last.ir["mach"]  # pyright: ignore

@@ -1,4 +1,4 @@
-"""Comparisons of positions with bounds: what masks are made of.
+"""Comparisons of positions with bounds, what masks are made of, and positions as floats.
 
 A tile of positions (`tw.arange` and what is added to it) is a number of the thread plus a constant of the register.
 Compared with a bound, the constant stays on its side and all else goes to the other:
@@ -7,20 +7,24 @@ Compared with a bound, the constant stays on its side and all else goes to the o
 
 so that an element costs one comparison with a constant. The difference is brought between the least and the greatest
 constant (and one beyond either), which changes no result, so that 32 bits hold it.
+
+As an f32 a position is the number of the thread, which is converted once, plus the constant: a sum instead of a
+conversion for each element, which multiprocessors have a quarter of the units for, or fewer.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, i32
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, f32, i32, i64
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.movement import ELEMENTS, is_vector, operand_layout
-from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED
+from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, element
 from tilewright.layout import Layout, LayoutError
+from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda.distribute import Distributor, producer
 from tilewright.targets.cuda.ownership import is_even
 from tilewright.targets.cuda.rules_moves import registers
@@ -74,6 +78,39 @@ def _limited(d: Distributor, value: SSAValue, constants: np.ndarray) -> SSAValue
     inside = b.value(arith.MinSIOp(b.value(arith.MaxSIOp(value, least)), most))
     type = VectorType(i32, value.type.get_shape()) if isinstance(value.type, VectorType) else i32
     return b.value(arith.IndexCastOp(inside, type))
+
+
+EXACT, FAR = 1 << 24, 1 << 46
+"""Up to where integers are f32; elements of an array, at most."""
+
+
+@producer("arith.sitofp")
+def to_float(d: Distributor, op: arith.SIToFPOp, layout: Layout) -> SSAValue:
+    """Rounded once: h + (l + c), where h is the thread's number as an f32 and l what that leaves out, which has so few
+    bits that l + c is exact."""
+    b, cast, found, most = d.b, op.input.owner, None, 0
+    if (
+        isinstance(cast, arith.IndexCastOp)
+        and element(op.result.type) == f32
+        and layout.registers > 2
+    ):
+        reach = Ranges(lambda _: FAR).span(cast.input)
+        most = max(map(abs, reach)) if reach is not None else 2 * FAR
+        if most < min(2 * FAR, 1 << element(cast.result.type).width.data - 1):  # pyright: ignore
+            found = positions(d, cast.input, layout)
+    if found is None:
+        return elementwise(d, op, layout)
+    thread, (steps, places) = b.idx(found[0]), np.unique(found[1], return_inverse=True)
+    kind = VectorType(f32, [len(steps)])
+    terms = [b.value(arith.SIToFPOp(b.value(arith.IndexCastOp(thread, i64)), f32))]
+    if most > EXACT:
+        whole = b.value(arith.IndexCastOp(b.value(arith.FPToSIOp(terms[0], i64)), index))
+        rest = b.value(arith.IndexCastOp(b.value(arith.SubiOp(thread, whole)), i64))
+        terms.insert(0, b.value(arith.SIToFPOp(rest, f32)))
+    total = b.dense(kind, [float(c) for c in steps])
+    for term in terms:
+        total = b.value(arith.AddfOp(total, b.value(VectorBroadcastOp(term, kind))))
+    return d.pick(total, places.tolist())
 
 
 def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | None:
