@@ -52,12 +52,14 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs
+from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import memory_space
 from tilewright.rules import Rules
 from tilewright.targets import kernel_ops
@@ -158,6 +160,7 @@ class Distributor(KernelValues):
         self._env: dict[SSAValue, Any] = {}
         """What scalars, tiles and memrefs of the kernel are."""
         self._scopes: list[_Scope] = [{}]
+        self._analyses: dict[gpu.FuncOp, AccessAnalysis] = {}
         # Everything that depends on the thread's number alone stands before this op.
         self._marker: Operation = b.op(arith.ConstantOp.from_int_and_width(0, 1))
         with self.preamble():
@@ -418,6 +421,14 @@ class Distributor(KernelValues):
     def shared_pointer(self, offset: Idx) -> SSAValue:
         """The address so many bytes into the workgroup's shared memory."""
         return self.b.ptr(self._shared_base, offset)
+
+    def analysis_of(self, op: Operation) -> AccessAnalysis:
+        """What is known of the accesses of the kernel that an op is in."""
+        kernel = enclosing(op, gpu.FuncOp)
+        assert kernel is not None
+        if kernel not in self._analyses:
+            self._analyses[kernel] = AccessAnalysis(kernel)
+        return self._analyses[kernel]
 
     def barrier(self) -> None:
         """All threads of the team meet; what they wrote before is seen by all after."""

@@ -8,7 +8,8 @@
                                                                 (as it was) }
 
 Requires: the program of a thread. Guarantees: the same iterations in the same order; where a loop stores, too, what it
-reads of arrays that nothing writes is read in front of the stores of all iterations that run side by side.
+reads of arrays that nothing writes is read in front of the stores of all iterations that run side by side. Where rows
+are compared with the ends of arrays, the iterations in which all are inside run so, without comparing.
 
 Takes part, in code for launches of few programs, or for a workgroup that has a multiprocessor to itself: a loop that
 does nothing but read memory, compute, and store to other arrays, and reads so little in an iteration that memory waits
@@ -28,7 +29,9 @@ from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream.arith import PREDICATES, constant
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.passes.cleanup import hoist_invariants
 from tilewright.passes.emit import Before
 from tilewright.passes.loops import with_start
 from tilewright.passes.memory_objects import is_pure
@@ -36,7 +39,7 @@ from tilewright.targets.cuda.distribute import GLOBAL
 
 IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
-MOST_BYTES, MOST = 256, 16
+MOST_BYTES, MOST = 256, 32
 """Of a thread, in how many iterations: they are held in registers."""
 MOST_FUNCTIONS = 64
 """Values of functions that a thread computes in so many iterations: they take longer than what is read, and each is
@@ -57,7 +60,40 @@ def short_loops(module: ModuleOp, threads: int, apart: bool = False) -> list[tup
     wanted = min(MOST_BYTES, IN_FLIGHT // threads)
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
     written = _written(module) if apart and loops else None
-    return [(op, times) for op in loops if (times := _times(op, wanted, written)) > 1]
+    return [(op, times) for op in loops if (times := _times(_assumed(op), wanted, written)) > 1]
+
+
+def _assumed(loop: scf.ForOp) -> scf.ForOp:
+    """A copy of a loop in which the conditions hold that no iteration changes; the loop itself where there are none."""
+    branches = _unchanging(loop)
+    if not branches:
+        return loop
+    copies: dict[Operation, Operation] = {}
+    copy = loop.clone()
+    for old, new in zip(loop.body.block.ops, list(copy.body.block.ops), strict=True):
+        if old in branches:
+            copies[old] = new
+    for branch in copies.values():
+        assert isinstance(branch, scf.IfOp)
+        taken = branch.true_region.block
+        given = terminator(taken)
+        for op in list(taken.ops):
+            op.detach()
+            if op is not given:
+                copy.body.block.insert_op_before(op, branch)
+        for result, value in zip(branch.results, given.operands, strict=True):
+            result.replace_all_uses_with(value)
+        branch.detach()
+    return copy
+
+
+def _unchanging(loop: scf.ForOp) -> list[scf.IfOp]:
+    """The branches of an iteration whose condition is of the loop's outside."""
+    block, inside = loop.body.block, set[SSAValue](loop.body.block.args)
+    for op in block.ops:
+        if op.regions or not is_pure(op) or any(v in inside for v in op.operands):
+            inside |= set(op.results)
+    return [op for op in block.ops if isinstance(op, scf.IfOp) and op.cond not in inside]
 
 
 def _times(loop: scf.ForOp, wanted: int, written: set[SSAValue] | None) -> int:
@@ -138,28 +174,53 @@ def _reads_first(loop: scf.ForOp, written: set[SSAValue]) -> bool:
     return known and not arrays & written and _first(loop) is not None
 
 
+def _guards(block: Block) -> dict[Operation, SSAValue]:
+    """Comparisons that hold until the counter reaches a number from outside of the loop, and that number."""
+    found: dict[Operation, SSAValue] = {}
+    for op in block.ops:
+        if not isinstance(op, arith.CmpiOp) or PREDICATES[op.predicate.value.data] != "sgt":
+            continue
+        left = op.lhs.owner
+        if not isinstance(left, arith.SubiOp) or block.is_ancestor(left.lhs.owner):
+            continue
+        if left.rhs is block.args[0] and constant(op.rhs) == 0:
+            found[op] = left.lhs
+    return found
+
+
 def _unroll(loop: scf.ForOp, times: int) -> None:
-    at, old = Before(loop), loop.body.block
-    step = loop.step
+    at = Before(loop)
+    assert loop.parent is not None
+    hoist_invariants(loop.parent)
+    assumed = _assumed(loop)
+    old = assumed.body.block
+    step, end, guards = loop.step, loop.ub, _guards(old)
+    true = at.add(arith.ConstantOp.from_int_and_width(1, 1))
+    holds: dict[SSAValue, SSAValue] = {guard.results[0]: true for guard in guards}
+    for branch in _unchanging(loop):
+        end = at.add(arith.SelectOp(branch.cond, end, loop.lb))
+    # Where a guard no longer holds, what is left over begins.
+    for until in guards.values():
+        end = at.add(arith.MinSIOp(end, until))
     whole = at.add(arith.MuliOp(step, at.index(times)))
-    last = at.add(arith.SubiOp(loop.ub, at.add(arith.SubiOp(whole, step))))
+    last = at.add(arith.SubiOp(end, at.add(arith.SubiOp(whole, step))))
     body = Block(arg_types=[*old.arg_types, loop.lb.type])
     number, *carried = body.args[:-1]
-    first = (_first(loop) if _stores(loop) else None) or set()
+    first = (_first(assumed) if _stores(assumed) else None) or set()
     turns: list[dict[SSAValue, SSAValue]] = []
     for turn in range(times):
         if turn:
             following = arith.AddiOp(number, step)
             body.add_op(following)
             number = following.result
-        turns.append({old.args[0]: number})
+        turns.append({old.args[0]: number, **holds})
         for op in old.ops:
-            if op in first:
+            if op in first and op not in guards:
                 body.add_op(op.clone(turns[turn]))
     for copies in turns:
         copies |= dict(zip(old.args[1:], carried, strict=True))
         for op in old.ops:
-            if op is not old.last_op and op not in first:
+            if op is not old.last_op and op not in first and op not in guards:
                 body.add_op(op.clone(copies))
         carried = [copies.get(v, v) for v in terminator(old).operands]
     after = arith.AddiOp(number, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import IndexType, VectorType, i32
@@ -12,15 +12,16 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import element_of, itemsize
+from tilewright.dialects import xetile
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
-from tilewright.passes.tile_origin import root_of, tile_accesses
+from tilewright.passes.tile_origin import tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
-from tilewright.targets.cuda.rules_memory import UNKNOWN, sums_of
+from tilewright.targets.cuda.rules_memory import place_of, sums_of
 from tilewright.targets.cuda.rules_product import hold_operands
-from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
+from tilewright.targets.cuda.sync import RangeAccess
 
 
 def _as_words(d: Distributor, value: SSAValue) -> SSAValue:
@@ -89,11 +90,22 @@ class FragmentCarrier:
 def accesses(d: Distributor, body: Operation) -> list[RangeAccess]:
     """What the ops inside an op do to arrays."""
     found: list[RangeAccess] = []
-    for op, tile, writes in tile_accesses(body):
-        root = root_of(tile)
-        place = MemoryRange(root=UNKNOWN if root is None else root)
-        found.append(RangeAccess(place, writes, sums_of(op)))
+    touched = [*tile_accesses(body)]
+    writes_any = isinstance(body, scf.ForOp) and any(writes for _, _, writes in touched)
+    for op, tile, writes in touched:
+        other = writes_any and op.parent_op() is body and _is_apart(d, op, body)  # pyright: ignore
+        place = replace(place_of(tile, None), tile=tile if other else None)
+        found.append(RangeAccess(place, writes, sums_of(op), other))
     return found
+
+
+def _is_apart(d: Distributor, op: Operation, loop: scf.ForOp) -> bool:
+    """Does an access touch other elements in each iteration of a loop?"""
+    analysis = d.analysis_of(loop)
+    access = analysis.find(op)
+    if access is None or not isinstance(op, xetile.LoadTileOp | xetile.StoreTileOp):
+        return False
+    return analysis.loop(loop).counter in analysis.separated_by(access)
 
 
 @rule("scf.for")

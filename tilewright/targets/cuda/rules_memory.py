@@ -34,9 +34,8 @@ def place_of(tile: SSAValue, layout: Layout | None) -> MemoryRange:
     if layout is not None and replica_bits(layout):
         layout = None  # one replica writes what all read
     root = root_of(tile)
-    return MemoryRange(
-        root=UNKNOWN if root is None else root, owner=None if layout is None else (tile, layout)
-    )
+    owner = None if layout is None else (tile, layout)
+    return MemoryRange(root=UNKNOWN if root is None else root, owner=owner, tile=tile)
 
 
 def sums_of(op: Operation) -> str:

@@ -33,6 +33,8 @@ class MemoryRange:
     """None for shared memory that the compiler allocates."""
     owner: object = None
     """What tells who touches which element; equal owners touch their own elements only."""
+    tile: object = None
+    """The tile that is accessed."""
 
 
 MayAlias = Callable[[object, object], bool]
@@ -44,6 +46,8 @@ class RangeAccess:
     writes: bool
     sums: str = ""
     """The kind of an atomic whose result nobody uses: of two such of a kind either may come first."""
+    other: bool = False
+    """It is another iteration's, whose elements this iteration does not touch through the same tile."""
 
 
 def conflict(a: RangeAccess, b: RangeAccess, may_alias: MayAlias) -> bool:
@@ -57,6 +61,8 @@ def conflict(a: RangeAccess, b: RangeAccess, may_alias: MayAlias) -> bool:
     if a.place.root is None:
         return a.place.first < b.place.last and b.place.first < a.place.last
     if a.place.owner is not None and a.place == b.place:
+        return False
+    if (a.other or b.other) and a.place.tile is b.place.tile:
         return False
     return may_alias(a.place.root, b.place.root)
 
