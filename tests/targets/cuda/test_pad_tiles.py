@@ -154,3 +154,33 @@ def test_what_threads_share_well_stays_as_it_is():
     args = tw.spec((100, 3000), tw.f32), tw.spec((100, 3000), tw.f32)
     assert lowered(softmax, args, N=3000).threads == 256
     assert lowered(softmax, args, "pad-tiles", N=40).threads == 32
+
+
+@tw.kernel
+def product(A, B, R, C, S, BM: tw.constexpr, BN: tw.constexpr):
+    """Relu of A B + R, and its sums by rows."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], 32):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 32)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (32, BN))), acc)
+    acc = tw.maximum(acc + tw.load_tile(tw.init_tile(R, [n], (1, BN))).to(tw.f32), 0.0)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+    tw.store_tile(tw.sum(acc, 1), tw.init_tile(S, [m, tw.program_id(1)], (BM, 1)))
+
+
+@pytest.mark.parametrize("bm, bn", [(104, 136), (72, 40), (64, 136), (24, 200), (40, 40)])
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+def test_products_of_any_extent(bm, bn, layout, rng):
+    """The way round that adds least; what B has behind a tile takes no part."""
+    m, n, k = 2 * bm - 5, 2 * bn - 8, 48
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (k, n)))
+    r = rng.integers(-3, 4, n).astype(np.float16)
+    b = np.asfortranarray(b) if layout == "NT" else b
+    c, s = np.full((m, n), np.nan, np.float32), np.full((m, 2), np.nan, np.float32)
+    run(product, [a, b, r, c, s], 2, 2, BM=bm, BN=bn)
+    want = np.maximum(a.astype(np.float32) @ b + r, 0)
+    np.testing.assert_array_equal(c, want)
+    np.testing.assert_array_equal(s, np.stack([want[:, :bn].sum(1), want[:, bn:].sum(1)], 1))
+    remarks = product.compile(a, b, r, c, s, target="sm_90a", BM=bm, BN=bn).remarks
+    assert any("not done by warpgroups" in each for each in remarks) == (bm == bn)

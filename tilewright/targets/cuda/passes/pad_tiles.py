@@ -9,11 +9,14 @@
 Only powers of two of an extent are distributed to lanes and warps (`blocked.py`): of 3000 elements a thread would hold
 375 neighbours of each eighth, and all threads the same.
 
-Requires: XeTile at workgroup level, tiles that no op moves or carries (carry-offsets), no products (their instructions
-say what extents are). Guarantees: the same results. An axis is padded that is of no shared memory and along which
-elements neither move nor meet but in reductions, where that makes the program several times as cheap; tiles of arrays
-end where they ended, gathers, scatters and atomics are masked, reductions see their neutral element, and integers are
-divided by 1.
+Rows and columns of products are padded to what warpgroups multiply, the way round that adds least (`swap-operands`):
+104 x 136 becomes 104 x 192, whose right operand is loaded as if it had 192 columns.
+
+Requires: XeTile at workgroup level, tiles that no op moves or carries (carry-offsets). Guarantees: the same results. An
+axis is padded that is of no shared memory and along which elements neither move nor meet but in reductions, where that
+makes the program several times as cheap; tiles of arrays end where they ended, gathers, scatters and atomics are
+masked, reductions see their neutral element, and integers are divided by 1. What a product's tiles load beyond their
+end is of the array, or zero: nothing sees it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import DIVISIONS
+from tilewright.dialects.upstream.arith import element_bytes
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.maps import without_maps
@@ -35,7 +39,8 @@ from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.padding import ended, kept, longer, mask_operand
 from tilewright.targets.cuda.blocked import power_of_two_in
-from tilewright.uarch.nvidia import LANES
+from tilewright.targets.cuda.passes.wgmma_legality import untransposed
+from tilewright.uarch.nvidia import LANES, WGMMA_ROWS
 
 Scattered = xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp
 Padded = Mapping[int, tuple[int, int]]
@@ -46,15 +51,24 @@ ELEMENTS, MOST_THREADS = 32, 256
 """Of a thread, and threads of a workgroup: as many as these are to share a tile."""
 MOST_ODD = 7
 """The part of a padded extent that is no power of two: each thread holds as many vectors."""
+GROUP, MOST_COLUMNS = 8, 256
+"""Columns by which an instruction multiplies, and how many at most."""
+LINES = {128: 1.0, 64: 1.25, 32: 2.0}
+"""By bytes of the lines in which an operand lies: how much longer a product takes (128 x 136 by lines of 32 bytes took
+58 us on an H200 where 104 x 128 by lines of 128 took 29)."""
 GAIN = 2
 """So many times cheaper a program has to become."""
 
 
 def pad_tiles(kernel: gpu.FuncOp) -> None:
     """Pads extents that threads cannot share, and masks what is added."""
-    if any(isinstance(op, xt.TileMmaOp) for op in kernel.walk()):
-        return
     axes = Axes(kernel)
+    products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
+    multiplied: dict[Axis, int] = {}
+    for op in products:
+        for dim, after in enumerate(product_extents(op)):
+            root = axes.tied.find((op.result, dim))
+            multiplied[root] = max(after, multiplied.get(root, 0))
     combined, sized = set[Axis](), set[Axis]()
     for op in kernel.walk():
         if isinstance(op, xt.ReductionOp) and op.reduction_size is None:
@@ -67,19 +81,56 @@ def pad_tiles(kernel: gpu.FuncOp) -> None:
         extents = extents_of(members)
         if root in whole or len(extents) > 1 or any(map(_is_shared, members)):
             continue
-        widest, dim = max(members, key=lambda axis: prod(shape_of(axis[0]) or ()))
-        known = padded.get(widest, {})
-        shape = [known.get(d, (n, n))[1] for d, n in enumerate(shape_of(widest) or ())]
-        after = padded_extent(before := shape.pop(dim), shape)
+        if products:
+            before, after = extents.pop(), multiplied.get(root, 0)
+        else:
+            before, after = _shared_extent(members, padded)
         if after > before:
             for value, dim in members:
                 padded.setdefault(value, {})[dim] = (before, after)
     seen = [(op, _added(op, padded)) for op in kernel.walk()] if padded else []
     for value, dims in padded.items():
-        _pad(value, dims)
+        _pad(value, dims, bool(products))
     for op, dims in seen:
         if dims:
             _mask(op, dims)
+
+
+def _shared_extent(members: Sequence[Axis], padded: Mapping[SSAValue, Padded]) -> tuple[int, int]:
+    """The extent of an axis, and the one by which threads share it."""
+    widest, dim = max(members, key=lambda axis: prod(shape_of(axis[0]) or ()))
+    known = padded.get(widest, {})
+    shape = [known.get(d, (n, n))[1] for d, n in enumerate(shape_of(widest) or ())]
+    before = shape.pop(dim)
+    return before, padded_extent(before, shape)
+
+
+def product_extents(op: xt.TileMmaOp) -> tuple[int, int]:
+    """Rows and columns of a product as warpgroups do it fastest: 64 rows, and columns by the lines of shared memory
+    that their operand lies in, either way round; its own where it would be twice as many elements."""
+    m, n = shape_of(op.result) or (0, 0)
+    if max(m, n) < WGMMA_ROWS:
+        return m, n
+
+    def columns(extent: int, operand: SSAValue, along: int) -> list[tuple[int, float]]:
+        source, turned = untransposed(operand)
+        if isinstance(load := source.owner, xt.LoadTileOp) and load.tile_type.order == (0, 1):
+            turned = not turned
+        size = element_bytes(element_of(source.type))
+        lines = {n // size: time for n, time in LINES.items()} if along != turned else {GROUP: 1.0}
+        if extent > MOST_COLUMNS:
+            lines = {MOST_COLUMNS: 1.0}
+        return [(-(-extent // unit) * unit, time) for unit, time in lines.items()]
+
+    def rows(extent: int) -> int:
+        return -(-extent // WGMMA_ROWS) * WGMMA_ROWS
+
+    ways = [(time * rows(m) * x, (rows(m), x)) for x, time in columns(n, op.b, 1)]
+    ways += [(time * rows(n) * x, (x, rows(n))) for x, time in columns(m, op.a, 0)]
+    if (m, n) in (extents for _, extents in ways):
+        return m, n
+    _, best = min(ways)
+    return best if prod(best) < 2 * m * n else (m, n)
 
 
 def padded_extent(extent: int, beside: Sequence[int]) -> int:
@@ -130,8 +181,9 @@ def _mask(op: Operation, dims: Padded) -> None:
             op.operands = [*op.operands, inside]
 
 
-def _pad(value: SSAValue, dims: Padded) -> None:
-    """A value's type with longer dimensions; a tile of an array ends where it did."""
+def _pad(value: SSAValue, dims: Padded, loose: bool) -> None:
+    """A value's type with longer dimensions; a tile of an array ends where it did, or, `loose`, where it is but
+    loaded, the array does."""
     kind, op = value.type, value.owner
     if not isinstance(kind, xt.TileType):
         longer(value, {dim: after for dim, (_, after) in dims.items()})
@@ -142,7 +194,8 @@ def _pad(value: SSAValue, dims: Padded) -> None:
         at, offsets = Before(op), op.mixed_offsets
         strides = op.mixed_strides or Metadata(op.source, at.insert).strides
         sizes = list(op.mixed_sizes or Metadata(op.source, at.insert).sizes)
-        for dim, (before, _) in dims.items():
+        loose = loose and all(isinstance(use.operation, xt.LoadTileOp) for use in value.uses)
+        for dim, (before, _) in dims.items() if not loose else ():
             place = dim - len(shape)
             sizes[place] = ended(at, sizes[place], at.plus(offsets[place], before))
         at.replace(at.add(xt.InitTileOp(op.source, tile, offsets, sizes, strides)))
