@@ -125,6 +125,14 @@ def flattened(array: Any, keep: int) -> Any:
     return array.reshape((prod(shape[:leading]), *shape[leading:]))
 
 
+def stacked(array: Any) -> Any:
+    """The rows of all matrices as one matrix, a view; None where they do not follow one another at one distance."""
+    shape, strides = array.shape, array.stride() if hasattr(array, "stride") else array.strides
+    if any(strides[d] != strides[d + 1] * shape[d + 1] for d in range(len(shape) - 2)):
+        return None
+    return array.reshape((prod(shape[:-1]), shape[-1]))
+
+
 def result(out: Any, shape: Sequence[int], like: Any, dtype: DType | None = None) -> Any:
     """The array to return: `out` where given (its shape is checked), else a new one."""
     if out is None:
