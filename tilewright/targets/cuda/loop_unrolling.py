@@ -41,6 +41,8 @@ IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
 MOST_BYTES, MOST = 256, 32
 """Of a thread, in how many iterations: they are held in registers."""
+FEWER = 4
+"""So many times fewer iterations of what is left over run side by side."""
 MOST_FUNCTIONS = 64
 """Values of functions that a thread computes in so many iterations: they take longer than what is read, and each is
 many instructions (an exponential of each of 4096 x 32768 by 16 x 256 on an H200: 264 us, 313 by bytes alone)."""
@@ -51,7 +53,10 @@ def unroll_loops(module: ModuleOp, threads: int, apart: bool = False) -> int:
     how many loops. `threads`: of a workgroup; `apart`: the arrays of the launch do not overlap."""
     found = short_loops(module, threads, apart)
     for loop, times in found:
-        _unroll(loop, times)
+        rest = _unroll(loop, times)
+        if _stores(_assumed(rest)) and times > FEWER:
+            # Each iteration that is left over waits for its loads, which take as long as those of many.
+            _unroll(rest, times // FEWER)
     return len(found)
 
 
@@ -188,7 +193,8 @@ def _guards(block: Block) -> dict[Operation, SSAValue]:
     return found
 
 
-def _unroll(loop: scf.ForOp, times: int) -> None:
+def _unroll(loop: scf.ForOp, times: int) -> scf.ForOp:
+    """Returns the loop of what is left over."""
     at = Before(loop)
     assert loop.parent is not None
     hoist_invariants(loop.parent)
@@ -229,3 +235,4 @@ def _unroll(loop: scf.ForOp, times: int) -> None:
     at.insert(main)
     rest = with_start(loop, main.results[:-1])
     rest.operands[0] = main.results[-1]
+    return rest
