@@ -33,6 +33,7 @@ from tilewright.layout import Layout
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.distribute import Distributor, producer
 from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES
+from tilewright.targets.cuda.rules_index import float_of
 from tilewright.targets.cuda.rules_moves import in_place, registers
 from tilewright.targets.cuda.rules_values import elementwise
 
@@ -84,10 +85,10 @@ class BitField:
 
 @producer("arith.sitofp", "arith.uitofp")
 def to_float(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """Bytes several at a time; anything else as every elementwise op."""
+    """Bytes several at a time; anything else by itself (`float_of`)."""
     (source,), (result,) = op.operands, op.results
     if not is_vector(source) or _bits(source.type) != BYTE:
-        return elementwise(d, op, layout)
+        return float_of(d, op, layout)
     assert isinstance(result.type, VectorType)
     element, signed = result.type.element_type, op.name == "arith.sitofp"
     if not isinstance(element, BFloat16Type | Float16Type | Float32Type):

@@ -18,7 +18,7 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, f32, i32, i64
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.movement import ELEMENTS, is_vector, operand_layout
@@ -84,10 +84,11 @@ EXACT, FAR = 1 << 24, 1 << 46
 """Up to where integers are f32; elements of an array, at most."""
 
 
-@producer("arith.sitofp")
-def to_float(d: Distributor, op: arith.SIToFPOp, layout: Layout) -> SSAValue:
-    """Rounded once: h + (l + c), where h is the thread's number as an f32 and l what that leaves out, which has so few
-    bits that l + c is exact."""
+def float_of(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
+    """Numbers as floats; a position rounded once: h + (l + c), where h is the thread's number as an f32 and l what that
+    leaves out, which has so few bits that l + c is exact."""
+    if not isinstance(op, arith.SIToFPOp):
+        return elementwise(d, op, layout)
     b, cast, found, most = d.b, op.input.owner, None, 0
     if (
         isinstance(cast, arith.IndexCastOp)
