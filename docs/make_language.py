@@ -96,7 +96,7 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 
 ## Python in kernels
 
-- **Assignments**, also to tuples (`a, b = b, a`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
+- **Assignments**, also to tuples (`a, b = b, a`, `first, *rest = parts`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
 - **Elements of arrays**: `n = LENGTHS[i]` and `X[i, j]` are scalars, one number per dimension; they may be offsets and the
   bounds of loops. `Y[i, j] = x` writes one, of the array's dtype: a scalar is converted, but a float never becomes an
   integer; `Y[i, j] += x` reads and writes one (where several programs do, `tw.atomic_rmw` is what adds all up). Outside of the array

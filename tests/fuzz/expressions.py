@@ -1,4 +1,4 @@
-"""Random expressions of the tile language as text, each of a type: integers alone, so that results are exact."""
+"""Random expressions of the tile language as text, each of a type: integers, whose results are exact, and floats."""
 
 # One statement or expression of the language a line, as it is written there.
 # ruff: noqa: E501, E731, B905
@@ -17,11 +17,27 @@ ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
     "C": ("i16", (3, 5, 7)),
     "V": ("i64", (16,)),
     "A": ("i8", (20, 12)),
+    "E": ("f32", (7, 18)),
+    "F": ("f16", (12, 9)),
+    "D": ("bf16", (9, 14)),
 }
-NUMBERS = {"n": "index", "m": "i32", "k": "u8", "flag": "i1"}
+FLOATS = ("f32", "f16", "bf16")
+NUMBERS = {"n": "index", "m": "i32", "k": "u8", "flag": "i1", "x": "f32"}
 """Arguments that kernels read."""
 GRID = (2, 3)
 UNARY = ("neg", "inv", "pow")
+FUNCTIONS = (
+    "tw.exp(tw.minimum({}, 4))",
+    "tw.exp2(tw.minimum({}, 6))",
+    "tw.log(tw.abs({}) + 0.5)",
+    "tw.log2(tw.abs({}) + 1)",
+    "tw.sqrt(tw.abs({}))",
+    "tw.rsqrt(tw.abs({}) + 0.25)",
+    "tw.sin(tw.maximum(tw.minimum({}, 9), -9))",
+    "tw.cos(tw.maximum(tw.minimum({}, 9), -9))",
+    *(f"tw.{f}({{}})" for f in ("tanh", "atan", "erf", "sigmoid", "floor", "ceil", "round", "abs")),
+)
+"""Of floats, where they are finite and their error is bounded."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +82,15 @@ class Expressions:
         if self.chance(0.45):
             return Ty(
                 self.pick(
-                    ("index", "index", "index", "i32", "i64", "u8", "i16", "u32", "i8", "u64")
+                    ("index", "index", "index", "i32", "i64", "u8", "i16", "u32", "i8", "u64", *FLOATS)
                 )
             )
         return Ty(
-            self.pick(DT), self.pick(((1, 8), (8, 1), (4, 8), (4, 8), (8, 4), (1, 16), (3, 5)))
+            self.pick((*DT, *FLOATS, *FLOATS)), self.pick(((1, 8), (8, 1), (4, 8), (4, 8), (8, 4), (1, 16), (3, 5)))
         )
+
+    def op(self, dtype, of="+-*^&|"):
+        return self.pick([o for o in of if o in "+-*" or dtype not in FLOATS])
 
     def known(self, ty):
         return [n for n, t in self.env.items() if t == ty]
@@ -79,6 +98,8 @@ class Expressions:
     def const(self, dtype):
         if dtype == "i1":
             return self.pick(("True", "False"))
+        if dtype in FLOATS:
+            return self.pick(("0", "1", "-2", "0.5", "-1.25", "3.0", "0.0625"))
         lo = 0 if dtype[0] == "u" else -3
         return (
             str(self.rng.randint(lo, 7))
@@ -110,6 +131,8 @@ class Expressions:
             else "cmp"
         )
         t = Ty(self.pick(("index", "i32", "u8", "i64")))
+        if kind == "cmp" and self.chance(0.2):
+            t = Ty(self.pick(FLOATS))
         if kind == "cmp":
             return f"{self.expr(t, d - 1)} {self.pick(('<', '<=', '>', '>=', '==', '!='))} {self.pick((self.const(t.dtype), self.expr(t, d - 1)))}"
         if kind == "in":
@@ -227,6 +250,14 @@ class Expressions:
         )(ty, d)
 
     def arith(self, ty, d, x, y):
+        if ty.dtype in FLOATS:
+            k = self.pick("++--**/mf")
+            if k == "f":
+                return f"tw.fma({x}, {y}, {self.const(ty.dtype)})"
+            if k == "m":
+                return f"tw.{self.pick(('max', 'min'))}imum({x}, {y})"
+            y = f"(tw.abs({y}) + {self.pick((1, 0.5))})" if k == "/" else y
+            return f"({x} {k} {y if self.chance(0.75) else self.const(ty.dtype) if k != '/' else 4})"
         b = BITS[ty.dtype]
         k = self.pick(
             (
@@ -294,7 +325,7 @@ class Expressions:
         if k == "max3":
             return f"max({e()}, {self.atom(ty)}, {self.atom(ty)})"
         if k in UNARY:
-            return self.unary(k, lambda: self.atom(ty))
+            return self.unary(k, lambda: self.atom(ty), ty.dtype)
         if k == "to" and ty.dtype != "index":
             return f"{self.atom(Ty(self.pick(('index', 'i32', 'u8', 'i64'))))}.to(tw.{ty.dtype})"
         if k == "item" and ty.dtype != "index":
@@ -312,7 +343,9 @@ class Expressions:
             return self.call(ty) or e()
         return e()
 
-    def unary(self, k, of):
+    def unary(self, k, of, dtype):
+        if k == "inv" and dtype in FLOATS:
+            return self.pick(FUNCTIONS).format(of())
         if k == "pow":
             return f"({of()} ** {self.rng.randint(0, 3)})"
         return f"({'-' if k == 'neg' else '~'}{of()})"
@@ -327,7 +360,7 @@ class Expressions:
     def mask(self, ty, d):
         k = self.pick(("cmp", "cmp", "cmp", "and", "or", "xor", "not", "col"))
         if k == "cmp":
-            t = Ty(self.pick(DT), ty.shape)
+            t = Ty(self.pick((*DT, *FLOATS)), ty.shape)
             return f"({self.expr(t, d - 1)} {self.pick(('<', '<=', '>', '>=', '==', '!='))} {self.pick((self.const(t.dtype), self.atom(t)))})"
         if k == "not":
             return f"(~{self.expr(ty, d - 1)})"
@@ -361,6 +394,8 @@ class Expressions:
                 "whereS",
                 "pow",
                 "outer",
+                "inv",
+                "inv",
             )
         )
         if k == "arith":
@@ -368,11 +403,11 @@ class Expressions:
         if k == "bc":
             return self.arith(ty, d, e(), e(self.pick(((r, 1), (1, c)))))
         if k == "outer":
-            return f"({e((r, 1))} {self.pick('+-*^')} {e((1, c))})"
+            return f"({e((r, 1))} {self.op(t, '+-*^')} {e((1, c))})"
         if k == "scalar":
             s = self.pick(("index", t))
             y = self.expr(Ty(s), 1)
-            return f"({e()} {self.pick('+-*&|^')} {y})"
+            return f"({e()} {self.op(t)} {y})"
         if k == "where":
             return f"tw.where({self.expr(Ty('i1', self.pick((ty.shape, ty.shape, (r, 1), (1, c)))), d - 1)}, {e()}, {self.pick((e(), self.const(t)))})"
         if k == "whereS":
@@ -380,17 +415,22 @@ class Expressions:
         if k in ("min", "max"):
             return f"tw.{k}imum({e()}, {self.pick((e(), self.const(t)))})"
         if k == "to":
-            return f"{self.paren(self.expr(Ty(self.pick(DT), ty.shape), d - 1))}.to(tw.{t})"
+            of = self.pick((*DT, *FLOATS))
+            x = self.paren(self.expr(Ty(of, ty.shape), d - 1))
+            if of in FLOATS and t not in FLOATS:
+                x = f"tw.minimum(tw.maximum({x}, {-90 if t[0] == 'i' else 0}), 99)"
+            return f"{x}.to(tw.{t})"
         if k == "mask":
             return f"{self.paren(self.expr(Ty('i1', ty.shape), d - 1))}.to(tw.{t})"
         if k in UNARY:
-            return self.unary(k, e)
-        if k == "abs" and t[0] == "i":
+            return self.unary(k, e, t)
+        if k == "abs" and t[0] != "u":
             return f"tw.abs({e()})"
         if k == "transpose":
             return f"tw.transpose({e((c, r))})"
         if k == "reduce" and (r == 1 or c == 1):
-            f = self.pick(("tw.sum", "tw.max", "tw.min", "tw.prod", "xor", "or", "and"))
+            f = ("tw.sum", "tw.max", "tw.min", "tw.prod", "xor", "or", "and")
+            f = self.pick(f[:4] if t in FLOATS else f)
             big, axis = ((8, c), 0) if r == 1 else ((r, 4), 1)
             x = e(big)
             return f"{f}({x}, {axis})" if "." in f else f'tw.reduction("{f}", {x}, {axis})'
@@ -402,9 +442,10 @@ class Expressions:
                 return f"tw.interleave({e(h)}, {e(h)})"
             if c <= 8:
                 return f"tw.deinterleave({e((r, 2 * c))})[{self.rng.randint(0, 1)}]"
-        if k == "mma" and t == "i32":
+        if k == "mma" and t in ("i32", "f32"):
             kk = self.pick((4, 8, 16, 3))
             a, b = self.pick((("i8", "i8"), ("u8", "u8"), ("u8", "i8")))
+            a, b = (self.pick(FLOATS),) * 2 if t == "f32" else (a, b)
             acc = f", {e()}" if self.chance(0.5) else ""
             return f"tw.tile_mma({e((r, kk), a)}, {e((kk, c), b)}{acc})"
         if k == "call":

@@ -1,4 +1,4 @@
-"""Random kernels as text, in the Python that docs/language.md lists: integers alone, so that results are exact.
+"""Random kernels as text, in the Python that docs/language.md lists.
 
 `tests.fuzz.eager` runs the same text as plain Python.
 """
@@ -8,11 +8,23 @@
 
 from __future__ import annotations
 
-from tests.fuzz.expressions import ARRAYS, NUMBERS, Expressions, Ty
+from tests.fuzz.expressions import ARRAYS, FLOATS, NUMBERS, Expressions, Ty
+
+
+PLACES = ((1, 8), (4, 8), (8, 1), (3, 5))
 
 
 class Source(Expressions):
-    """A kernel and its helpers, statement by statement."""
+    """A kernel and its helpers, statement by statement; the program of a subgroup where these are counted."""
+
+    subgroups = 0
+
+    def memory(self):
+        """An array that each program has a part of, and its dtype."""
+        return self.pick((("G", "i32"), ("GF", "f32")))
+
+    def part(self):
+        return f"[me, tw.program_id(1), {self.small(6)}, {self.small(10)}]"
 
     def body(self, count):
         before = dict(self.env)
@@ -29,7 +41,7 @@ class Source(Expressions):
             v = self.pick(names)
             ty = self.env[v]
             if self.chance(0.3):
-                self.say(f"{v} {self.pick('+-*^&|')}= {self.expr(ty, 2)}")
+                self.say(f"{v} {self.op(ty.dtype)}= {self.expr(ty, 2)}")
                 return
             if self.chance(0.25):
                 same = [w for w in names if self.env[w] == ty and w != v]
@@ -163,33 +175,30 @@ class Source(Expressions):
             self.say(f"{', '.join(names)} = {name}({', '.join(self.expr(p, 1) for p in params)})")
             self.env.update(zip(names, results))
         elif k == "scatter" and not self.pure:
-            s = self.pick(((1, 8), (4, 8), (8, 1), (3, 5)))
+            s, (to, t) = self.pick(PLACES), self.pick((("W", "i32"), ("WF", "f32")))
             at = f"(tw.arange({s[0]})[:, None] * {s[1]} + tw.arange({s[1]})[None, :]) * {self.pick((1, 2))} + mine"
             m = f", {self.expr(Ty('i1', s), 1)}" if self.chance(0.6) else ""
-            self.say(f"tw.store_scatter({self.expr(Ty('i32', s), 2)}, tw.init_tile(W, {at}){m})")
+            self.say(f"tw.store_scatter({self.expr(Ty(t, s), 2)}, tw.init_tile({to}, {at}){m})")
         elif k == "atomic" and not self.pure:
-            s = self.pick(((1, 8), (4, 8), (8, 1), (3, 5)))
+            s, (to, t) = self.pick(PLACES), self.pick((("H", "i32"), ("HF", "f32")))
             m = f", {self.expr(Ty('i1', s), 1)}" if self.chance(0.6) else ""
             self.say(
-                f'tw.atomic_rmw("add", {self.expr(Ty("i32", s), 2)}, tw.init_tile(H, {self.expr(Ty(self.pick(("i32", "i64", "u8")), s), 2)} % 32){m})'
+                f'tw.atomic_rmw("add", {self.expr(Ty(t, s), 2)}, tw.init_tile({to}, {self.expr(Ty(self.pick(("i32", "i64", "u8")), s), 2)} % 32){m})'
             )
         elif k == "write" and not self.pure:
-            s = self.pick(((1, 8), (4, 8), (8, 1), (3, 5)))
+            s, (to, t) = self.pick(PLACES), self.memory()
             m = f", {self.expr(Ty('i1', s), 1)}" if self.chance(0.5) else ""
             self.say(
-                f"tw.store_tile({self.pick((self.expr(Ty('i32', s), 2), self.const('i32')))}, tw.init_tile(G, [tw.program_id(0), tw.program_id(1), {self.small(6)}, {self.small(10)}], {s}){m})"
+                f"tw.store_tile({self.pick((self.expr(Ty(t, s), 2), self.const(t)))}, tw.init_tile({to}, {self.part()}, {s}){m})"
             )
         elif k == "elem" and not self.pure:
-            self.say(
-                f"G[tw.program_id(0), tw.program_id(1), {self.small(6)}, {self.small(10)}] {self.pick(('=', '+=', '^='))} {self.expr(Ty('i32'), 2)}"
-            )
+            to, t = self.memory()
+            self.say(f"{to}{self.part()} {self.pick(('=', '+=', '*=' if t in FLOATS else '^='))} {self.expr(Ty(t), 2)}")
         elif k == "rmw" and not self.pure:
-            s = self.pick(((1, 8), (4, 8), (8, 1), (3, 5)))
+            s, (to, t) = self.pick(PLACES), self.memory()
             v = self.new()
-            self.say(
-                f"{v} = tw.load_tile(tw.init_tile(G, [tw.program_id(0), tw.program_id(1), {self.small(6)}, {self.small(10)}], {s}))"
-            )
-            self.env[v] = Ty("i32", s)
+            self.say(f"{v} = tw.load_tile(tw.init_tile({to}, {self.part()}, {s}))")
+            self.env[v] = Ty(t, s)
         else:
             self.assign()
 
@@ -226,7 +235,9 @@ class Source(Expressions):
         for _ in range(self.rng.randint(0, 2)):
             self.function()
         self.env = {k: Ty(t) for k, t in NUMBERS.items() if t != "i1"}
-        self.say("mine = (tw.program_id(0) * 3 + tw.program_id(1)) * 64")
+        row = "tw.program_id(0)"
+        self.say(f"me = {row} * {self.subgroups} + tw.subgroup_id()" if self.subgroups else f"me = {row}")
+        self.say("mine = (me * 3 + tw.program_id(1)) * 64")
         for _ in range(self.rng.randint(2, self.size)):
             self.statement()
         if self.chance(0.2):
@@ -237,20 +248,19 @@ class Source(Expressions):
             t = self.env[v]
             self.outs.append((v, t))
             if t.shape is None:
-                self.say(f"Y{j}[tw.program_id(0), tw.program_id(1)] = {v}")
+                self.say(f"Y{j}[me, tw.program_id(1)] = {v}")
             else:
                 self.say(
-                    f"tw.store_tile({v}, tw.init_tile(Y{j}, [tw.program_id(0) * {t.shape[0]}, tw.program_id(1) * {t.shape[1]}], {t.shape}))"
+                    f"tw.store_tile({v}, tw.init_tile(Y{j}, [me * {t.shape[0]}, tw.program_id(1) * {t.shape[1]}], {t.shape}))"
                 )
         params = [
             *ARRAYS,
-            "W",
-            "H",
-            "G",
+            *("W", "H", "G", "WF", "HF", "GF"),
             *[f"Y{j}" for j in range(len(self.outs))],
             *[f"{k}: tw.{t}" if t in ("i32",) else k for k, t in NUMBERS.items()],
             "P: tw.constexpr = 2",
         ]
+        level = f'(level="subgroup", subgroups={self.subgroups})' if self.subgroups else ""
         return "\n".join(
-            [*self.helpers, "@tw.kernel", f"def kernel({', '.join(params)}):", *self.lines, ""]
+            [*self.helpers, f"@tw.kernel{level}", f"def kernel({', '.join(params)}):", *self.lines, ""]
         )

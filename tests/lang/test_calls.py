@@ -45,6 +45,21 @@ def test_helpers_and_captured_names():
     np.testing.assert_allclose(y[0], np.log(1 + np.exp(X[1])) * 3 + 9 + 2, rtol=1e-5)
 
 
+@tw.kernel
+def starred(A, Y):
+    at, n = (A, 1), [8]
+    first, *rows, last = [load(*at, *n), *(load(A, i) for i in range(4))]
+    nothing, *none = (1,)
+    assert len(rows) == 3 and not none
+    tw.store_tile(first - rows[2] + last, tw.init_tile(*(Y, [0, 0]), (1, 8)))
+
+
+def test_sequences_are_taken_apart_by_a_star():
+    y = poison(1, 8)
+    run(starred, 1, X, y)
+    np.testing.assert_array_equal(y[0], X[1] - X[2] + X[3])
+
+
 class State(NamedTuple):
     top: tw.Value
     total: tw.Value

@@ -27,12 +27,10 @@ CONSTRUCTS = [
     ("a = 1\ndel a", "no del", "values live", "del a"),
     ("import math", "no import", "module level", "import math"),
     ("match 3:\n    case 3: pass", "no match", "elif", "match 3:"),
-    ("tw.init_tile(*(A, [0, 0], (1, 1)))", "starred expression", "one by one", "*(A, [0, 0], (1, 1))"),
     ("tw.init_tile(**A)", "starred expression (**kwargs)", "one by one", "tw.init_tile(**A)"),
     ("xs = [1, 2]\nxs[0] = 3", "assignment to an element", "tw.store_tile", "xs[0]"),
     ("x = tw.zeros((4, 4), tw.f32)\nx[0, 0] += 3", "assignment to an element", "tw.store_tile", "x[0, 0]"),
     ("A.name = 3", "assignment to an attribute", "name", "A.name"),
-    ("a, *b = (1, 2, 3)", "starred expression", "one by one", "*b"),
 ]  # fmt: skip
 
 

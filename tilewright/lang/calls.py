@@ -19,13 +19,13 @@ from tilewright.lang.annotations import said
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.context import Emitter, OutsideKernelError, activate
 from tilewright.lang.convert import computed, constant, to
+from tilewright.lang.expressions import elements
 from tilewright.lang.frame import Frame, Unbound, expression
 from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.program import NamedBarrier, device_print
 from tilewright.lang.registry import describe_signature, is_language, signature_of
 from tilewright.lang.source import source_of
-from tilewright.lang.syntax import REFUSED
 from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type, is_number_member
 
 _RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
@@ -44,11 +44,7 @@ _PURE_BUILTINS = (*_SEQUENCE_BUILTINS[:-1], isinstance, str, type)
 @expression(ast.Call)
 def _call(frame: Frame, node: ast.Call) -> Any:
     function = frame.evaluate(node.func)
-    positional: list[Any] = []
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            raise frame.lacking(argument, *REFUSED[ast.Starred])
-        positional.append(frame.evaluate(argument))
+    positional = elements(frame, node.args)
     named: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:

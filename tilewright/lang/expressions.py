@@ -100,17 +100,18 @@ def _captured(frame: Frame, node: ast.AST, name: str, value: Any) -> Any:
 
 @expression(ast.Tuple)
 def _tuple(frame: Frame, node: ast.Tuple) -> Any:
-    return tuple(_elements(frame, node))
+    return tuple(elements(frame, node.elts))
 
 
 @expression(ast.List)
 def _list(frame: Frame, node: ast.List) -> Any:
-    return _elements(frame, node)
+    return elements(frame, node.elts)
 
 
-def _elements(frame: Frame, node: ast.Tuple | ast.List) -> list[Any]:
+def elements(frame: Frame, nodes: Sequence[ast.expr]) -> list[Any]:
+    """Of a display or a call: what is starred stands there element by element."""
     found: list[Any] = []
-    for element in node.elts:
+    for element in nodes:
         if not isinstance(element, ast.Starred):
             found.append(frame.evaluate(element))
             continue

@@ -91,21 +91,23 @@ def _assign(frame: Frame, target: ast.expr, value: Any, node: ast.AST) -> None:
 
 
 def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any, node: ast.AST) -> None:
-    for element in target.elts:
-        if isinstance(element, ast.Starred):
-            raise frame.refuse(element)
     if not carry.is_sequence(value):
         hint = None
         if isinstance(value, Value) and value.shape:
             hint = "values are not taken apart; their extents are x.shape"
         raise frame.error(target, f"{describe_type(value)} cannot be unpacked", hint=hint)
-    elements = cast(tuple[Any, ...], value)
+    elements = list(cast(tuple[Any, ...], value))
+    for at, element in enumerate(target.elts):
+        end = at + len(elements) - len(target.elts) + 1
+        if isinstance(element, ast.Starred) and at <= end:
+            elements[at:end] = [elements[at:end]]
+            break
     if len(elements) != len(target.elts):
         raise frame.error(
             target, f"{len(elements)} values are unpacked into {len(target.elts)} names"
         )
     for element, part in zip(target.elts, elements, strict=True):
-        _assign(frame, element, part, node)
+        _assign(frame, element.value if isinstance(element, ast.Starred) else element, part, node)
 
 
 @statement(ast.AugAssign)

@@ -31,7 +31,6 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Import: ("import", "import at module level"),
     ast.ImportFrom: ("import", "import at module level"),
     ast.Match: ("match", "write if / elif / else"),
-    ast.Starred: ("a starred expression (*args)", "name the arguments one by one"),
 }
 
 BREAK = (

@@ -89,3 +89,24 @@ def test_what_caches_or_the_kernel_foresee_is_left_alone(rng):
     assert "prefetch_tile" not in counted.compile(*given, target="cpu").ir["stage"]
     own = looked_up.compile(*given, OWN=True, target="cpu").ir["stage"]
     assert own.count("prefetch_tile") == 1 and own.count("init_tile %T[") == 1
+
+
+@tw.kernel
+def two_loops(X, T, Y, COUNT):
+    """A tile that both loops load, since they write what it may lie on; the first one looks up another beside it."""
+    tile = tw.init_tile(X, [0, 0], (4, 16))
+    for i in range(COUNT):
+        both = tw.load_tile(tile) + tw.load_tile(tw.init_tile(X, [T[i], 0], (4, 16)))
+        tw.store_tile(both, tw.init_tile(Y, [4 * i, 0], (4, 16)))
+    for i in range(COUNT):
+        tw.store_tile(tw.load_tile(tile) * 2, tw.init_tile(Y, [4 * (COUNT + i), 0], (4, 16)))
+
+
+def test_a_tile_of_two_loops_is_followed_by_none_of_one(rng):
+    x = rng.standard_normal((12, 16)).astype(np.float32)
+    table = rng.integers(0, 8, 5).astype(np.int32)
+    memory = np.full((60, 16), np.nan, np.float32)
+    memory[:12] = x
+    two_loops.options(target="cpu")[1](memory[:12], table, memory[12:], 5)
+    once = [x[:4] + x[t : t + 4] for t in table]
+    np.testing.assert_array_equal(memory[12:52], np.concatenate([*once, *[x[:4] * 2] * 5]))

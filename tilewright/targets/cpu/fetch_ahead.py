@@ -51,18 +51,19 @@ def _source(op: xt.LoadTileOp | xt.PrefetchTileOp) -> SSAValue | None:
 
 
 def tiles_beside(kernel: gpu.FuncOp) -> dict[SSAValue, SSAValue]:
-    """For tiles that are loaded the one that is prefetched beside each: in the same block from the same array, of the
-    same type, first to first."""
+    """For tiles that are loaded in one block alone the one that is prefetched beside each: in that block from the same
+    array, of the same type, first to first."""
     found: dict[SSAValue, SSAValue] = {}
     fetched: dict[tuple[object, ...], list[SSAValue]] = {}
     for kind in (xt.PrefetchTileOp, xt.LoadTileOp):
         for op in kernel.walk():
             if not isinstance(op, kind) or (source := _source(op)) is None or op.tile in found:
                 continue
-            there = fetched.setdefault((_block_of(op), source, op.tile.type), [])
+            block = _block_of(op)
+            there = fetched.setdefault((block, source, op.tile.type), [])
             if isinstance(op, xt.PrefetchTileOp):
                 there.append(op.tile)
-            elif there:
+            elif there and all(_block_of(use.operation) is block for use in op.tile.uses):
                 found[op.tile] = there.pop(0)
     return found
 
