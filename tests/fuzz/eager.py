@@ -85,7 +85,9 @@ class Val:
         return bool(self.sure())
 
     def __getitem__(self, at):
-        return self.moved(lambda a: a.reshape(-1)[:, None] if at[1] is None else a.reshape(-1)[None, :])
+        return self.moved(
+            lambda a: a.reshape(-1)[:, None] if at[1] is None else a.reshape(-1)[None, :]
+        )
 
     def __abs__(self):
         return Val(np.abs(self.a), self.e, self.real)
@@ -178,7 +180,11 @@ def extreme(op):
 
     def of(first, *rest):
         for x in rest:
-            first = _binary(op, first, x) if isinstance(first, Val) or isinstance(x, Val) else int(op(first, x))
+            first = (
+                _binary(op, first, x)
+                if isinstance(first, Val) or isinstance(x, Val)
+                else int(op(first, x))
+            )
         return first
 
     return of
@@ -204,7 +210,9 @@ class Array:
         """What is stored of a value or a number."""
         if not isinstance(x, Val):
             return constant(x, self.dtype, shape)
-        return (x if x.dtype == self.dtype else x.to(self.dtype)).moved(lambda a: np.broadcast_to(a, shape))
+        return (x if x.dtype == self.dtype else x.to(self.dtype)).moved(
+            lambda a: np.broadcast_to(a, shape)
+        )
 
     def put(self, at, x):
         self.a[at], self.e[at] = x.a, x.e
@@ -232,7 +240,9 @@ class Tile:
 
     def places(self):
         *lead, r, c = self.at if len(self.at) > 1 else (0, *self.at)
-        plane = Array(*(a[None] if a.ndim == 1 else a for a in (self.array.a, self.array.e)), self.array.dtype)
+        plane = Array(
+            *(a[None] if a.ndim == 1 else a for a in (self.array.a, self.array.e)), self.array.dtype
+        )
         for i in lead:
             if not 0 <= i < plane.a.shape[0]:
                 return None, None, None
@@ -374,7 +384,9 @@ class Language:
         with np.errstate(all="ignore"):
             either = np.abs(x.a.astype(np.float64) - y.a.astype(np.float64))
             either = open_(either) + np.maximum(x.e, y.e) if x.real is None else either + x.e + y.e
-        return Val(np.where(c.a, x.a, y.a), np.where(c.e > 0, either, np.where(c.a, x.e, y.e)), x.real)
+        return Val(
+            np.where(c.a, x.a, y.a), np.where(c.e > 0, either, np.where(c.a, x.e, y.e)), x.real
+        )
 
     def maximum(self, a, b):
         return _binary(np.maximum, a, b)
@@ -395,7 +407,9 @@ class Language:
         return x.moved(lambda a: np.repeat(a, size, axis))
 
     def interleave(self, a, b):
-        both = lambda x, y: np.stack([x, y], -1).reshape(a.shape[0], -1)
+        def both(x, y):
+            return np.stack([x, y], -1).reshape(a.shape[0], -1)
+
         return Val(both(a.a, b.a), both(a.e, b.e), a.real)
 
     def deinterleave(self, x):
@@ -455,7 +469,10 @@ def _function(f, slack=0.0):
 
     def of(self, x):
         with np.errstate(all="ignore"):
-            low, high = np.maximum(x.a - x.e, 0) if f in (np.sqrt, np.log, np.log2) else x.a - x.e, x.a + x.e
+            low, high = (
+                np.maximum(x.a - x.e, 0) if f in (np.sqrt, np.log, np.log2) else x.a - x.e,
+                x.a + x.e,
+            )
             v = f(x.a)
             e = np.maximum(np.abs(f(low) - v), np.abs(f(high) - v)) + np.abs(v) * ULPS + slack
             if f in (np.floor, np.ceil, np.rint):

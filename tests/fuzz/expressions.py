@@ -82,11 +82,24 @@ class Expressions:
         if self.chance(0.45):
             return Ty(
                 self.pick(
-                    ("index", "index", "index", "i32", "i64", "u8", "i16", "u32", "i8", "u64", *FLOATS)
+                    (
+                        "index",
+                        "index",
+                        "index",
+                        "i32",
+                        "i64",
+                        "u8",
+                        "i16",
+                        "u32",
+                        "i8",
+                        "u64",
+                        *FLOATS,
+                    )
                 )
             )
         return Ty(
-            self.pick((*DT, *FLOATS, *FLOATS)), self.pick(((1, 8), (8, 1), (4, 8), (4, 8), (8, 4), (1, 16), (3, 5)))
+            self.pick((*DT, *FLOATS, *FLOATS)),
+            self.pick(((1, 8), (8, 1), (4, 8), (4, 8), (8, 4), (1, 16), (3, 5))),
         )
 
     def op(self, dtype, of="+-*^&|"):
@@ -257,7 +270,9 @@ class Expressions:
             if k == "m":
                 return f"tw.{self.pick(('max', 'min'))}imum({x}, {y})"
             y = f"(tw.abs({y}) + {self.pick((1, 0.5))})" if k == "/" else y
-            return f"({x} {k} {y if self.chance(0.75) else self.const(ty.dtype) if k != '/' else 4})"
+            return (
+                f"({x} {k} {y if self.chance(0.75) else self.const(ty.dtype) if k != '/' else 4})"
+            )
         b = BITS[ty.dtype]
         k = self.pick(
             (

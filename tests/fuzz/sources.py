@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from tests.fuzz.expressions import ARRAYS, FLOATS, NUMBERS, Expressions, Ty
 
-
 PLACES = ((1, 8), (4, 8), (8, 1), (3, 5))
 
 
@@ -193,7 +192,9 @@ class Source(Expressions):
             )
         elif k == "elem" and not self.pure:
             to, t = self.memory()
-            self.say(f"{to}{self.part()} {self.pick(('=', '+=', '*=' if t in FLOATS else '^='))} {self.expr(Ty(t), 2)}")
+            self.say(
+                f"{to}{self.part()} {self.pick(('=', '+=', '*=' if t in FLOATS else '^='))} {self.expr(Ty(t), 2)}"
+            )
         elif k == "rmw" and not self.pure:
             s, (to, t) = self.pick(PLACES), self.memory()
             v = self.new()
@@ -236,7 +237,9 @@ class Source(Expressions):
             self.function()
         self.env = {k: Ty(t) for k, t in NUMBERS.items() if t != "i1"}
         row = "tw.program_id(0)"
-        self.say(f"me = {row} * {self.subgroups} + tw.subgroup_id()" if self.subgroups else f"me = {row}")
+        self.say(
+            f"me = {row} * {self.subgroups} + tw.subgroup_id()" if self.subgroups else f"me = {row}"
+        )
         self.say("mine = (me * 3 + tw.program_id(1)) * 64")
         for _ in range(self.rng.randint(2, self.size)):
             self.statement()
@@ -262,5 +265,11 @@ class Source(Expressions):
         ]
         level = f'(level="subgroup", subgroups={self.subgroups})' if self.subgroups else ""
         return "\n".join(
-            [*self.helpers, f"@tw.kernel{level}", f"def kernel({', '.join(params)}):", *self.lines, ""]
+            [
+                *self.helpers,
+                f"@tw.kernel{level}",
+                f"def kernel({', '.join(params)}):",
+                *self.lines,
+                "",
+            ]
         )

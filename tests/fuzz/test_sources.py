@@ -52,7 +52,11 @@ class Drawn:
             shape = (rows * tile[0], GRID[1] * tile[1])
             self.arrays.append(np.full(shape, 77, eager.NAMES.get(made.dtype, np.int64)))
         self.numbers = (int(rng.integers(9)), int(rng.integers(-4, 9)))
-        self.numbers += (np.uint8(rng.integers(9)), bool(rng.integers(2)), float(rng.integers(-9, 9)) / 4)
+        self.numbers += (
+            np.uint8(rng.integers(9)),
+            bool(rng.integers(2)),
+            float(rng.integers(-9, 9)) / 4,
+        )
 
     def kernel(self) -> Any:
         file = f"<drawn {hash(self.text)}>"
@@ -72,7 +76,9 @@ class Drawn:
             }
             exec(re.sub("@tw.kernel.*", "", self.text), names)
             kinds = (np.int64, np.int32, np.uint8, np.bool_, np.float32)
-            numbers = [eager.constant(x, np.dtype(t)) for x, t in zip(self.numbers, kinds, strict=True)]
+            numbers = [
+                eager.constant(x, np.dtype(t)) for x, t in zip(self.numbers, kinds, strict=True)
+            ]
             names["kernel"](*arrays, *numbers)
         return arrays
 

@@ -49,7 +49,7 @@ def test_helpers_and_captured_names():
 def starred(A, Y):
     at, n = (A, 1), [8]
     first, *rows, last = [load(*at, *n), *(load(A, i) for i in range(4))]
-    nothing, *none = (1,)
+    _, *none = (1,)
     assert len(rows) == 3 and not none
     tw.store_tile(first - rows[2] + last, tw.init_tile(*(Y, [0, 0]), (1, 8)))
 
