@@ -273,7 +273,8 @@ class Expressions:
             return (
                 f"({x} {k} {y if self.chance(0.75) else self.const(ty.dtype) if k != '/' else 4})"
             )
-        b = BITS[ty.dtype]
+        # Numbers of compile time are Python's, without bounds: indices stay far from them.
+        b = 16 if ty.dtype == "index" else BITS[ty.dtype]
         k = self.pick(
             (
                 "+",
