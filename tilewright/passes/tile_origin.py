@@ -135,7 +135,7 @@ def tile_accesses(region: Operation) -> Iterator[tuple[Operation, SSAValue, bool
                 yield op, tile, MemoryEffectKind.WRITE in effects
 
 
-def written_roots(region: Operation) -> list[SSAValue | None]:
+def written_roots(region: Operation) -> set[SSAValue | None]:
     """Roots of what the ops inside an op may write (None: anything)."""
 
     def root(value: SSAValue) -> SSAValue | None:
@@ -143,18 +143,23 @@ def written_roots(region: Operation) -> list[SSAValue | None]:
             return root_of(value)
         return memory_root(value) if is_memref(value) else None
 
-    found: list[SSAValue | None] = []
+    found: set[SSAValue | None] = set()
     for op in region.walk():
         if may_write(op):
-            found += [root(value) for value in written(op)] or [None]
+            found.update([root(value) for value in written(op)] or [None])
     return found
 
 
-def is_read_only(tile: SSAValue) -> bool:
-    """Does nothing in the kernel write what a tile lies in?"""
+def is_read_only(
+    tile: SSAValue, known: dict[Operation, set[SSAValue | None]] | None = None
+) -> bool:
+    """Does nothing in the kernel write what a tile lies in? `known`: what kernels that stay as they are write."""
     root = root_of(tile)
     if not isinstance(root, BlockArgument) or not is_array_argument(root):
         return False
     kernel = root.block.parent_op()
     assert kernel is not None
-    return not any(w is None or may_alias(w, root) for w in written_roots(kernel))
+    known = {} if known is None else known
+    if kernel not in known:
+        known[kernel] = written_roots(kernel)
+    return not any(w is None or may_alias(w, root) for w in known[kernel])

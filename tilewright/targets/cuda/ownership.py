@@ -141,6 +141,7 @@ class _Ownership:
         self.out = Ownership(warps)
         self.machine = machine
         self.kind: dict[SSAValue, str] = {}
+        self.written: dict[Operation, set[SSAValue | None]] = {}
         self.anchored: dict[SSAValue, Layout] = {}
         self.memory: list[tuple[SSAValue, int, int, int]] = []
         """(value, contiguous dimension, element size, widest vector) of accesses."""
@@ -194,7 +195,7 @@ class _Ownership:
             return False
         if not _used_nearby(op.result, op):
             return False
-        return is_read_only(op.tile)
+        return is_read_only(op.tile, self.written)
 
     def is_assigned(self, v: SSAValue) -> bool:
         return is_vector(v) and self.kind.get(v, ASSIGNED) == ASSIGNED
