@@ -430,18 +430,6 @@ class Language:
             error = size - over(f, np.abs(x.a)) + size * x.a.size * float(LIMITS[x.real].eps)
             return rounded(v, np.where(np.isfinite(error), error, np.inf), x.real)
 
-    def sum(self, x, axis=None):
-        return self._reduce(np.add.reduce, x, axis)
-
-    def prod(self, x, axis=None):
-        return self._reduce(np.multiply.reduce, x, axis)
-
-    def max(self, x, axis=None):
-        return self._reduce(np.maximum.reduce, x, axis)
-
-    def min(self, x, axis=None):
-        return self._reduce(np.minimum.reduce, x, axis)
-
     def reduction(self, kind, x, axis):
         return self._reduce(
             {
@@ -462,6 +450,10 @@ class Language:
             error = p @ e + d @ (q + e) + (p + d) @ (q + e) * len(b.a) * 2.0**-22
             r = rounded(a.a @ b.a, np.where(lost, np.inf, error), REALS["f32"])
         return r if c is None else r + c
+
+
+for name, op in (("sum", np.add), ("prod", np.multiply), ("max", np.maximum), ("min", np.minimum)):
+    setattr(Language, name, lambda self, x, axis=None, f=op.reduce: self._reduce(f, x, axis))
 
 
 def _function(f, slack=0.0):
