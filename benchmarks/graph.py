@@ -1,11 +1,13 @@
-"""Kernels from graphs beside the same by hand and beside torch: back-to-back GEMM, attention, fused blocks.
+"""Kernels from graphs beside the same by hand and beside torch: products in a row, fused layers, blocks of models.
 
     python -m benchmarks.graph [--device cuda|cpu] [--dtype bfloat16|float32] [--rounds 20] [--only NAME ...]
-                               [--small] [--compile-peer]
+                               [--small] [--compile-peer [MODE]]
+
+Rows that begin with "block" are modules of `suites/blocks.py` by way of `G.from_torch`.
 
 Rows are timed in turn with their peers in one process, medians of whole launches, with as many threads; on a GPU each
 side is captured in a CUDA graph. Ratios above 1 say that the graph's kernel is faster. `--compile-peer` adds
-torch.compile (max-autotune). On a CPU the rows of (A B) C are the bar (the intermediate is larger than its caches); the
+torch.compile (max-autotune by default). On a CPU the rows of (A B) C are the bar (the intermediate is larger than its caches); the
 others want `--small`.
 """
 
@@ -20,7 +22,7 @@ import time
 import torch
 
 import tilewright as tw
-from benchmarks.suites import gpu_kernels
+from benchmarks.suites import blocks, gpu_kernels
 from tilewright import graph as G
 from tilewright import ops
 
@@ -105,6 +107,22 @@ def cases(device, dtype, small):
     yield "embedding", embedding, (ids, rand(32000, 4096), w), lambda i, t, w: t[i] @ w, {}
 
 
+def graphs(device, dtype, small, only):
+    """Name, graph, the arrays it takes, the peer, the arrays that takes, and further sides."""
+
+    def wanted(name):
+        return not only or name.startswith(tuple(only))
+
+    if not only or any(not o.startswith("block") for o in only):
+        for name, function, arrays, plain, peers in cases(device, dtype, small):
+            if wanted(name):
+                yield name, G.trace(function, *arrays), arrays, plain, arrays, peers
+    for kind in filter(lambda k: wanted(f"block {k}"), blocks.BLOCKS):
+        module, arrays = blocks.drawn(kind, device, dtype, 8 if small else 1)
+        graph, weights = G.from_torch(torch.export.export(module, arrays))
+        yield f"block {kind}", graph, (*arrays, *weights), module, arrays, {}
+
+
 def captured(run, device):
     """A launch to time: on a GPU, a CUDA graph of it."""
     if device != "cuda":
@@ -140,24 +158,36 @@ def main():
     parser.add_argument("--only", nargs="*", help="names of rows, or their beginnings")
     parser.add_argument("--small", action="store_true", help="an eighth of the rows")
     parser.add_argument(
-        "--compile-peer", action="store_true", help="torch.compile max-autotune too"
+        "--compile-peer",
+        nargs="?",
+        const="max-autotune-no-cudagraphs",
+        help="torch.compile too, in this mode",
     )
     options = parser.parse_args()
     device = options.device
     target = {"target": "cuda"} if device == "cuda" else {}
     dtype = getattr(torch, options.dtype)
-    for name, function, arrays, plain, peers in cases(device, dtype, options.small):
-        if options.only and not name.startswith(tuple(options.only)):
-            continue
-        graph = G.trace(function, *arrays)
+    torch.set_grad_enabled(False)
+    ratios: dict[str, list[float]] = {}
+    for name, graph, arrays, plain, given, peers in graphs(
+        device, dtype, options.small, options.only
+    ):
         fused = graph.compile(**target)
+        start = time.perf_counter()
+        plan = fused.plan(**fused.sizes(*arrays))
+        planned = time.perf_counter() - start
         out = fused(*arrays)
-        want = plain(*arrays)
+        made = time.perf_counter() - start - planned
+        want = plain(*given)
         error = ((out.double() - want.double()).norm() / want.double().norm()).item()
-        sides = {"graph": lambda: fused(*arrays, out=out), "torch": lambda: plain(*arrays), **peers}  # noqa: B023
+        sides = {"graph": lambda: fused(*arrays, out=out), "torch": lambda: plain(*given), **peers}  # noqa: B023
         if options.compile_peer:
-            best = torch.compile(plain, mode="max-autotune-no-cudagraphs")
-            sides["torch.compile"] = lambda: best(*arrays)  # noqa: B023
+            best = torch.compile(plain, mode=options.compile_peer)
+            try:
+                best(*given)
+                sides["torch.compile"] = lambda: best(*given)  # noqa: B023
+            except Exception as error:
+                print(f"{name}: torch.compile: {str(error).splitlines()[0]}")
         for run in sides.values():
             run()
         sides = {side: captured(run, device) for side, run in sides.items()}
@@ -166,12 +196,18 @@ def main():
             for side, run in sides.items():
                 times[side].append(seconds(run, device))
         median = {side: statistics.median(t) for side, t in times.items()}
-        kernels = len(fused.plan(**fused.sizes(*arrays)).kernels)
-        ratios = ", ".join(
-            f"{median[s] / median['graph']:.2f} of {s}" for s in median if s != "graph"
-        )
+        for side in list(sides)[1:]:
+            ratios.setdefault(side, []).append(median[side] / median["graph"])
+        compared = ", ".join(f"{r[-1]:.2f} of {s}" for s, r in ratios.items() if s in median)
         print(
-            f"{name}: {median['graph'] * 1e6:.0f} us in {kernels} kernels, {ratios}; off by {error:.1e}"
+            f"{name}: {median['graph'] * 1e6:.0f} us in {len(plan.kernels)} kernels (estimated "
+            f"{plan.schedule.seconds * 1e6:.0f}), {compared}; off by {error:.1e}; planned in {planned:.1f} s, "
+            f"compiled in {made:.1f} s",
+            flush=True,
+        )
+    for side, each in ratios.items():
+        print(
+            f"{side}: geometric mean {statistics.geometric_mean(each):.2f}, worst {min(each):.2f}"
         )
 
 
