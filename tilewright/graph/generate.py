@@ -6,13 +6,14 @@ offsets first, rows and columns last), so that a transposed operand costs nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
-from tilewright.graph.affine import Affine
+from tilewright.graph.affine import Affine, affine
 from tilewright.graph.kernel_text import KernelText, View
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -28,6 +29,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    bound_task,
     unused,
 )
 from tilewright.graph.operations import computing
@@ -39,7 +41,22 @@ GRID_RANK = 3
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:
     """The text of a kernel. Raises UnsupportedError, with the node, for what the tile language cannot say."""
-    return _Generator(graph, task).run()
+    return _Generator(graph, _told_apart(task, {}, graph.buffers)).run()
+
+
+def _told_apart(task: Task, taken: dict[str, Axis], others: Collection[str]) -> Task:
+    """A Task in which axes of one name are one: others get names that are not `taken`, nor those of `others`."""
+    names: dict[str, Affine] = {}
+    axes: list[Axis] = []
+    for axis in task.axes:
+        if taken.setdefault(axis.name, axis) != axis:
+            name = unused(axis.name, taken, others)
+            names[axis.name] = affine(name)
+            taken[name] = axis = replace(axis, name=name)
+        axes.append(axis)
+    inner = bound_task(task, names) if names else task
+    nodes = [_told_apart(n, taken, others) if isinstance(n, Task) else n for n in inner.nodes]
+    return Task(task.name, tuple(axes), nodes)
 
 
 @dataclass
@@ -295,7 +312,9 @@ class _Generator:
         if op.op == "mask":
             start, extent, axis = (op.attribute(k) for k in ("start", "extent", "axis"))
             target = self.graph.buffers[op.store.access.buffer]
-            end = self.extents.get(start.name or "", str(extent))
+            along = self.axes.get(start.name or "")
+            is_all = along is not None and along.extent == extent
+            end = self.extent(start.name or "") if is_all else str(extent)
             inside = f"{self.positions(start, target, axis)} < {end}"
             return f"tw.where({inside}, {parts[0]}, {_literal(op.attribute('fill'))})"
         attributes = dict(op.attributes)

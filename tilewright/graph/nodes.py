@@ -320,7 +320,7 @@ class TiledGraph:
             )
             for name, b in self.buffers.items()
         }
-        tasks = [_bound_task(task, values) for task in self.tasks]
+        tasks = [bound_task(task, values) for task in self.tasks]
         left = tuple(s for s in self.symbols if s not in values)
         return TiledGraph(self.name, left, buffers, tasks, self.results)
 
@@ -390,11 +390,11 @@ class TiledGraph:
             file.write(str(self))
 
 
-def _bound_task(task: Task, values: Mapping[str, int]) -> Task:
+def bound_task(task: Task, values: Mapping[str, Extent]) -> Task:
+    """A Task with names in its extents, access maps and operands replaced."""
     axes = tuple(replace(a, extent=a.extent.substitute(values)) for a in task.axes)
     nodes = [
-        _bound_task(n, values) if isinstance(n, Task) else substituted(n, values)
-        for n in task.nodes
+        bound_task(n, values) if isinstance(n, Task) else substituted(n, values) for n in task.nodes
     ]
     return Task(task.name, axes, nodes)
 

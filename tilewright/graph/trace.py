@@ -71,9 +71,13 @@ def trace(fn: Callable[..., Any], *specs: Any, name: str | None = None) -> Tiled
     `fn` returns an array or a tuple of arrays. `name` is the graph's, else the function's. Raises CompileError for
     what no graph can say, with the function's line.
     """
-    parameters = [
-        p.name for p in inspect.signature(fn).parameters.values() if p.default is p.empty
-    ][: len(specs)]
+    parameters: list[str] = []
+    for p in inspect.signature(fn).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:  # *arrays takes all that are left
+            parameters += [f"{p.name}{n}" for n in range(len(specs) - len(parameters))]
+        elif p.default is p.empty:
+            parameters.append(p.name)
+    parameters = parameters[: len(specs)]
     if len(parameters) != len(specs):
         raise CompileError(f"{fn.__name__} takes {len(parameters)} arrays, {len(specs)} are given")
     graph = TiledGraph(name or fn.__name__)

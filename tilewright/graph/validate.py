@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
+from typing import NamedTuple
 
 from tilewright.diagnostics import CompileError, Location, did_you_mean
 from tilewright.graph.affine import Affine
@@ -279,37 +279,45 @@ class _Checks:
         axes = tuple(axis for task in around for axis in task.axes)
         where = f"Task {around[-1].name}: {print_operation(self.graph, operation)}"
         for access in (a for e in operation.loads for a in e.access.accesses()):
-            for dimension, axis in product(range(len(access.entries)), axes):
-                read = _distance(access, dimension, axis)
-                written = stores.get(access.buffer, ())
-                inside = [
-                    (at, n)
-                    for n, own, a in written
-                    if axis in own and (at := _distance(a, dimension, axis)) is not None
-                ]
-                together = any(each is axis for _, own, _ in written for each in own)
-                if read is None or not inside or not together:
-                    continue  # written before it, or nowhere
-                if any(at == read and n < number for at, n in inside):
-                    continue
-                what = f"{where}: the load {print_access(self.graph, access)}"
-                ahead = [at for at, _ in inside if at > read]
-                if not ahead:
-                    raise CompileError(
-                        f"{what} is of an element that is not written yet",
-                        rule=f"iteration {axis.name} reads what earlier ones, or Operations before it, stored",
-                    )
+            what = f"{where}: the load {print_access(self.graph, access)}"
+            written = stores.get(access.buffer, ())
+            earlier: list[list[_Ahead]] = []
+            later: list[_Ahead] = []
+            at_once = False
+            for n, own, a in written:
+                inside = [axis for axis in axes if any(each is axis for each in own)]
+                if ahead := _ahead(access, a, inside):
+                    # The outermost axis along which they are apart says which is first.
+                    first = next((each for each in ahead if each.steps), ahead[0])
+                    at_once |= first.steps == 0 and n < number
+                    if first.steps > 0:
+                        earlier.append([each for each in ahead if each.steps > 0])
+                    else:
+                        later.append(first)
+            if at_once or not (earlier or later):
+                continue  # written before it in each iteration, or outside
+            if not earlier:
+                raise CompileError(
+                    f"{what} is of an element that is not written yet",
+                    rule=f"iteration {later[0].axis.name} reads what earlier ones, or Operations before it, stored",
+                )
+            for axis in (first.axis for first, *_ in earlier):
                 if axis.mapping != "sequential":
                     raise CompileError(
                         f"{what} needs what another iteration of {axis.name} stores",
                         rule=f"the iterations are in no order: {axis.name} is mapped to {axis.mapping}",
                         hint="sequential(...)",
                     )
-                outside = [a.entries[dimension] for _, own, a in written if axis not in own]
-                for element in range(read, max(ahead)):
-                    if not any(_holds(entry, element) for entry in outside):
+            for axis, dimension, element, steps in (each for ahead in earlier for each in ahead):
+                outside = [
+                    a.entries[dimension]
+                    for _, own, a in written
+                    if not any(each is axis for each in own)
+                ]
+                for begin in range(element, element + steps):
+                    if not any(_holds(entry, begin) for entry in outside):
                         raise CompileError(
-                            f"{what} is of element {element} of dimension {dimension} in the first "
+                            f"{what} is of element {begin} of dimension {dimension} in the first "
                             "iteration, which nothing writes before"
                         )
 
@@ -407,6 +415,26 @@ def _distance(access: Access, dimension: int, axis: Axis) -> int | None:
     """How far an index along a dimension is ahead of the axis that moves it; None where it is no such index."""
     entry = access.entries[dimension]
     return (entry.at - axis.name).number if isinstance(entry, Index) else None
+
+
+class _Ahead(NamedTuple):
+    axis: Axis
+    dimension: int
+    element: int
+    """What is read in the first iteration."""
+    steps: int
+    """So many iterations before it is read, an element is written."""
+
+
+def _ahead(read: Access, written: Access, axes: Sequence[Axis]) -> list[_Ahead]:
+    """How far a store is ahead of a load along the axes that move both, outermost first."""
+    found: list[_Ahead] = []
+    for axis in axes:
+        for dimension in range(len(read.entries)):
+            element, at = (_distance(a, dimension, axis) for a in (read, written))
+            if element is not None and at is not None:
+                found.append(_Ahead(axis, dimension, element, at - element))
+    return found
 
 
 def _holds(entry: Entry, element: int) -> bool:
