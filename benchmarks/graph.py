@@ -7,8 +7,8 @@ Rows that begin with "block" are modules of `suites/blocks.py` by way of `G.from
 
 Rows are timed in turn with their peers in one process, medians of whole launches, with as many threads; on a GPU each
 side is captured in a CUDA graph. Ratios above 1 say that the graph's kernel is faster. `--compile-peer` adds
-torch.compile (max-autotune by default). On a CPU the rows of (A B) C are the bar (the intermediate is larger than its caches); the
-others want `--small`.
+torch.compile (max-autotune by default). On a CPU the rows of (A B) C are the bar (the intermediate is larger than its
+caches); the others want `--small`.
 """
 
 # pyright: reportMissingImports=false, reportUnknownMemberType=false

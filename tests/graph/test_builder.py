@@ -191,3 +191,25 @@ def test_what_is_no_micro_op_is_refused(body, message):
     body.__name__ = "test_no_micro_op"
     with pytest.raises(CompileError, match=message):
         G.micro_op(body)
+
+
+def test_loops_side_by_side_have_steps_of_their_own():
+    g = G.Builder("chain", "M", "N", "K")
+    xs = g.input("x", tw.f32, ["M", "K"]).tiles(16, 16)
+    ws = g.input("w", tw.f32, ["K", "N"]).tiles(16, 32, order=(1, 0))
+    vs = g.input("v", tw.f32, ["N", "K"]).tiles(32, 64)
+    ys = g.output("y", tw.f32, ["M", "K"]).tiles(16, 64)
+    for x_row, y_row in g.block(xs, ys):
+        for y in g.sequential(y_row):
+            acc = g.zeros(16, 64)
+            for w_column, v_row in g.sequential(ws, vs):
+                h = g.zeros(16, 32)
+                for x, w in g.sequential(x_row, w_column):  # by 16
+                    g.mma(g.load_g2r(x), g.load_g2r(w), into=h)
+                for v in g.sequential(v_row):  # by 64, at the same depth
+                    g.mma(h, g.load_g2r(v), into=acc)
+            g.store_r2g(acc, y)
+    rng = fresh_rng()
+    x, w, v = (rng.standard_normal(s, np.float32) for s in ((40, 50), (50, 70), (70, 50)))
+    want = x.astype(np.float64) @ w @ v
+    assert np.linalg.norm(g.graph().compile()(x, w, v) - want) <= 1e-6 * np.linalg.norm(want)

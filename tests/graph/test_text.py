@@ -284,3 +284,60 @@ def counts():
             counted, product = graph.compile(fuse=fuse)(x)
             assert np.array_equal(counted, want)
             assert np.linalg.norm(product - x * want) <= 1e-6 * np.linalg.norm(x * want)
+
+
+WAVE = """
+def wave():
+    s = input(f32[5, 6, 16])
+    h = buffer("global", f32[6, 7, 16])
+    y = output(f32[5, 6, 16])
+    a = buffer("register", f32[16])
+    b = buffer("register", f32[16])
+    for i in space("left", block(6)):
+        h[i, 0, 0:16] = copy(0.0)
+    for j in space("top", block(6)):
+        h[0, j + 1, 0:16] = copy(0.0)
+    for k in space("wave", block(16, 16)):
+        for i in space("rows", sequential(5)):
+            for j in space("columns", sequential(6)):
+                a = add(h[i, j, k:k + 16], s[i, j, k:k + 16])
+                b = max(h[i, j + 1, k:k + 16], h[i + 1, j, k:k + 16])
+                a = max(a, b)
+                h[i + 1, j + 1, k:k + 16] = copy(a)
+                y[i, j, k:k + 16] = copy(a)
+    return y
+"""
+
+
+def test_elements_are_stored_before_they_are_read_along_the_outermost_axis_that_tells():
+    s = fresh_rng().standard_normal((5, 6, 16), np.float32)
+    h = np.zeros((6, 7, 16), np.float32)
+    for i, j in np.ndindex(5, 6):
+        h[i + 1, j + 1] = np.maximum(h[i, j] + s[i, j], np.maximum(h[i, j + 1], h[i + 1, j]))
+    np.testing.assert_array_equal(G.parse_graph(WAVE).compile()(s), h[1:, 1:])
+    with pytest.raises(CompileError, match="not written yet"):
+        G.parse_graph(WAVE.replace("h[i + 1, j, k", "h[i + 1, j + 1, k"))
+    with pytest.raises(CompileError, match="j is mapped to each"):
+        G.parse_graph(WAVE.replace("sequential(6)", "each(6)"))
+
+
+def test_a_mask_ends_where_it_says():
+    text = """
+def g():
+    x = input(f32[20, 40])
+    y = output(f32[20, 40])
+    t = buffer("register", f32[16, 16])
+    for i, j in space("g", block(20, 16), block(40, 16)):
+        t = copy(x[i:i + 16, j:j + 16])
+        t = mask(t, start=j, extent=19, axis=1, fill=2.0)
+        y[i:i + 16, j:j + 16] = copy(t)
+    return y
+"""
+    x = fresh_rng().standard_normal((20, 40), np.float32)
+    want = np.where(np.arange(40) < 19, x, np.float32(2))
+    np.testing.assert_array_equal(G.parse_graph(text).compile()(x), want)
+
+
+def test_arrays_of_any_number_are_traced():
+    graph = G.trace(lambda x, *more: x + more[0] * more[1], *[G.array([8, 16])] * 3)
+    assert [b.name for b in graph.inputs] == ["x", "more0", "more1"]
