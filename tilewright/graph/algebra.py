@@ -1,18 +1,12 @@
 """What a sum lets through: rules on expressions, derived from the operations, that know no kernel.
 
-Four rules. *Base two*: machines raise 2, so ``exp(x)`` is ``exp2(x log2 e)``; where the factor goes into constants that
-are there already, through differences and maxima, nothing is computed for it:
+Three rules. *Base two*: machines raise 2, so ``exp(x)`` is ``exp2(x log2 e)``; where the factor goes into constants
+that are there already, through differences and maxima, nothing is computed for it:
 
     s[i, j] = mul(p[i, j], 0.125)              s[i, j] = mul(p[i, j], 0.18033688)
     top[i] |= copy(s[i, j])              ->    top[i] |= copy(s[i, j])
     d[i, j] = sub(s[i, j], top[i])             d[i, j] = sub(s[i, j], top[i])
     e[i, j] = exp(d[i, j])                     e[i, j] = exp2(d[i, j])
-
-*Gathering*: what a product reads by indices from data is a value of its own, which may then be made in
-the product's kernel or before it (rows brought together once are what a machine's copies bring fastest):
-
-    o[i, j] += mma(x[rows[i], k], w[k, j])     x_rows[i, k] = copy(x[rows[i], k])
-                                         ->    o[i, j] += mma(x_rows[i, k], w[k, j])
 
 *Distribution*: a factor that the reduced index does not move leaves the sum, if it needs a reduction
 itself (else there is nothing to win):
@@ -28,17 +22,15 @@ running maximum r only in this way need not start again when r grows: what was s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import e, isinf, log2
 
 from tilewright.frozen import frozen
-from tilewright.graph.affine import Affine, affine
+from tilewright.graph.affine import Affine
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import (
-    Access,
     Buffer,
-    Gather,
     Index,
     Operand,
     Operation,
@@ -435,48 +427,3 @@ class _BaseTwo:
         node = replace(operation, operands=tuple(operands), store=store)
         self.tasks[made_name] = Task(made_name, task.axes, [node])
         return made_name
-
-
-# Gathering --------------------------------------------------------------------------------------------------------
-
-
-def gather_first(graph: TiledGraph) -> TiledGraph:
-    """The graph with what products gather as Tasks of their own."""
-    made = TiledGraph(graph.name, graph.symbols, dict(graph.buffers), [], graph.results)
-    for task in graph.tasks:
-        operation = task.nodes[0]
-        if isinstance(operation, Operation) and operation.op == "mma":
-            operands = tuple(_gathered(made, task, operand) for operand in operation.operands)
-            task = Task(task.name, task.axes, [replace(operation, operands=operands)])
-        made.tasks.append(task)
-    return made
-
-
-def _gathered(graph: TiledGraph, task: Task, operand: Operand) -> Operand:
-    """A load of what a new Task gathers; the operand as it is where nothing is gathered, or not along single axes."""
-    if not isinstance(operand, TiledEdge):
-        return operand
-    access = operand.access
-    if not any(isinstance(e, Gather) for e in access.entries):
-        return operand
-    along = list(_along(access))
-    names = list(dict.fromkeys(n for n in along if n is not None))
-    if None in along or len(names) < len(along):
-        return operand
-    axes = {a.name: a for a in task.axes}
-    like = graph.buffers[access.buffer]
-    name = unused(f"{access.buffer}_rows", graph.buffers, axes)
-    graph.add(Buffer(name, like.level, tuple(axes[n].extent for n in names), like.dtype))
-    at = Access(name, tuple(Index(affine(n)) for n in names))
-    copy = Operation("copy", (operand,), TiledEdge("store", at))
-    graph.tasks.append(Task(name, tuple(axes[n] for n in names), [copy]))
-    return TiledEdge("load", at)
-
-
-def _along(access: Access) -> Iterator[str | None]:
-    """The axes that an access moves along, dimension after dimension; None for one that is no axis alone."""
-    for entry in access.entries:
-        if isinstance(entry, Gather):
-            yield from _along(entry.index)
-        elif not isinstance(entry, Index) or entry.at.number is None:
-            yield entry.at.name if isinstance(entry, Index) else None

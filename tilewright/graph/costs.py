@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.frozen import frozen
+from tilewright.graph.affine import Affine
 from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
-from tilewright.graph.nodes import Access, Gather, Mapped
+from tilewright.graph.nodes import Access, Gather, Index, Mapped
 from tilewright.graph.operations import computing
 from tilewright.passes.work import Work, seconds
 from tilewright.uarch import Rates
+
+SECTOR = 32
+"""Bytes that caches of GPUs move at least: elements that no step takes with their neighbours each take so many."""
 
 
 @frozen
@@ -79,6 +83,8 @@ class _Load:
     is_near: bool
     """Is it made in the nest, or a state?"""
     gathers: bool
+    run: int
+    """The place of the axis that moves from neighbour to neighbour in memory; -1: there is none."""
     widens: bool
     """Is it the first without a product that reads so, from a narrower type?"""
 
@@ -103,7 +109,10 @@ class _Under:
 
     flops: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
     near: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
-    shared: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
+    shared: Counter[tuple[int, int, int, int]] = field(
+        default_factory=Counter[tuple[int, int, int, int]]
+    )
+    """Times as often, by the place of the axis along which neighbours are loaded, and bytes of an element, too."""
     ops: dict[int, float] = field(default_factory=dict[int, float])
     products: list[tuple[Core, int, int, int]] = field(
         default_factory=list[tuple[Core, int, int, int]]
@@ -125,6 +134,8 @@ class Costs:
         self.rates = rates
         self.axes = nest.axes
         self.extents = [nest.extents[a] for a in self.axes]
+        self.access = access_bytes(rates)
+        places = {a: i for i, a in enumerate(self.axes)}
         self.numbers: dict[frozenset[str], int] = {}
         self.values: dict[tuple[int, int], str] = {}
         """Sets of axes and bytes of an element of tiles that each have to fit, and what such a tile is."""
@@ -166,21 +177,36 @@ class Costs:
                         touched[memory(buffer), names] = prod(nest.extents[a] for a in names) * item
                     gathers = any(isinstance(e, Gather) for e in access.entries)
                     reduced = names.intersection(s.reduced)
-                    load = _Load(access, number, reduced, item, near, gathers, widens)
+                    run = places.get(self.run_of(access), -1)
+                    load = _Load(access, number, reduced, item, near, gathers, run, widens)
                     counted.loads.append(load)
                     if access is edge.access:
                         self.values.setdefault((number, 4), f"the tile of {buffer} for {name}")
                         if core is not None and buffer not in nest.statements:
                             counted.staged.append((number, item, names))
+        made = [nest.statements[n] for n in nest.outputs]
         self.stored = [
-            prod(nest.extents[a] for a in s.kept)
-            * buffers[s.name].dtype.itemsize
-            * (2 if s.scatters else 1)
-            for s in (nest.statements[n] for n in nest.outputs)
+            (
+                prod(nest.extents[a] for a in s.kept) * (2 if s.scatters else 1),
+                buffers[s.name].dtype.itemsize,
+                places.get(self.run_of(s.operation.store.access), -1),
+            )
+            for s in made
         ]
-        self.memory = sum(touched.values()) + sum(self.stored)
-        places = {a: i for i, a in enumerate(self.axes)}
+        self.memory = sum(touched.values()) + sum([n * item for n, item, _ in self.stored])
         self.sets = [[places[a] for a in names] for names in self.numbers]
+
+    def run_of(self, access: Access) -> str:
+        """The axis that moves an access from neighbour to neighbour in memory; none is ""."""
+        moving = neighbours_along(access, self.nest.graph.buffers[access.buffer].shape)
+        return max(moving, key=lambda a: self.nest.extents.get(a, 0), default="")
+
+    def moved(self, item: int, run: int, steps: Sequence[int]) -> float:
+        """Bytes that are moved for an element."""
+        if not self.access:
+            return item
+        neighbours = min(steps[run], self.extents[run]) if run >= 0 else 1
+        return max(item, self.access / neighbours)
 
     def set_of(self, names: Iterable[str]) -> int:
         """The number of a set of axes."""
@@ -229,7 +255,7 @@ class Costs:
                         continue
                     panels.add((load.access, around))
                 times = tile if load.reduced.isdisjoint(loops) else axes
-                under.shared[times, tile] += layer * item
+                under.shared[times, tile, load.run, item] += layer
                 if load.gathers:
                     under.ops[times] = under.ops.get(times, 0) + layer * self.rates.gather_ops
                 if load.widens:
@@ -282,13 +308,30 @@ class Costs:
         for core, item, at, layer in under.products:
             work.product(step[core.m], step[core.n], step[core.k], item, rates, times[at] * layer)
         work.near_bytes += sum([times[t] * elements[e] * n for (t, e), n in under.near.items()])
-        work.shared_bytes = sum([times[t] * elements[e] * n for (t, e), n in under.shared.items()])
+        steps = [step[a] for a in self.axes]
+        work.shared_bytes = sum(
+            [
+                times[t] * elements[e] * n * self.moved(item, run, steps)
+                for (t, e, run, item), n in under.shared.items()
+            ]
+        )
         work.ops += sum([times[t] * n for t, n in under.ops.items()])
-        for size in self.stored:
-            work.shared_bytes += size / blocks
+        for count, item, run in self.stored:
+            work.shared_bytes += count * self.moved(item, run, steps) / blocks
         flops = sum([times[t] * elements[e] * n for (t, e), n in under.flops.items()])
         time = seconds(work, blocks, rates, self.memory, shared=under.one_loop)
         return Cost(blocks * flops, self.memory, work.shared_bytes * blocks, blocks, time)
+
+
+def access_bytes(rates: Rates) -> int:
+    """Bytes that are moved at least; 0: that is not told."""
+    return rates.access_bytes or (SECTOR if rates.asynchronous else 0)
+
+
+def neighbours_along(access: Access, shape: Sequence[Affine]) -> list[str]:
+    """The axes that move an access to a Buffer of a shape from neighbour to neighbour in memory."""
+    last = [e for e, n in zip(access.entries, shape, strict=True) if n.number != 1][-1:]
+    return [a for e in last if isinstance(e, Index) for a, factor in e.at.terms if factor == 1]
 
 
 def nests(nest: Nest, tiling: Tiling) -> bool:

@@ -17,11 +17,12 @@ from math import inf
 from typing import TypeAlias
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.graph.algebra import base_two, distribute, gather_first
+from tilewright.graph.algebra import base_two, distribute
 from tilewright.graph.build import build
 from tilewright.graph.costs import Cost, Tiling
 from tilewright.graph.nest import Nest, nest_of, statement_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph, unused
+from tilewright.graph.operands import together_first
 from tilewright.graph.partition import Group, Partition
 from tilewright.graph.repeats import Fold
 from tilewright.graph.structure import Pattern, pattern_of, structure
@@ -107,7 +108,7 @@ def fused(
     if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
         return Schedule(graph, [], 0.0)
     rates = rates or rates_of(target or "cpu")
-    plain = gather_first(base_two(graph.needed()))
+    plain = together_first(base_two(graph.needed()), rates)
     # A factor that has left its sum lets more be fused; one that is made in another kernel then would be one more array
     # in memory: such a sum keeps it.
     held: frozenset[str] = frozenset()
