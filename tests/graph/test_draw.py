@@ -10,6 +10,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -159,3 +160,9 @@ def test_a_browser_shows_a_graph(name, tmp_path):
     assert re.findall(r"<p id=.faults.>(\d+) texts: (.*)</p>", shown) == [
         (str(graph._repr_svg_().count("<text")), "")
     ]
+
+
+def test_another_shape_of_a_buffer_says_whose_it_is():
+    graph = G.trace(lambda x: np.tanh(x.reshape(6, 4)) * 2, G.array([4, 6]))
+    told = "".join(ET.fromstring(graph._repr_svg_()).itertext())
+    assert "f32[6, 4] of x" in told

@@ -17,6 +17,7 @@ from tilewright.graph.partition import Group, Partition
 from tilewright.graph.repeats import folded
 from tilewright.graph.sections import schedule
 from tilewright.graph.structure import unnamed
+from tilewright.targets.base import rates_of
 from tilewright.uarch.base import GENERIC
 
 
@@ -328,3 +329,25 @@ def test_products_side_by_side_each_read_what_they_share():
     assert len(schedule(G.trace(three_products, *map(G.array, shapes)), rates=one).kernels) == 3
     few = [(200, 96), *[(96, 96)] * 3]
     assert len(schedule(G.trace(three_products, *map(G.array, few)), rates=one).kernels) == 1
+
+
+def test_what_no_tile_has_neighbours_of_is_brought_together_first(monkeypatch):
+    """The weights of a convolution, where a machine moves whole sectors; the result is the same."""
+
+    def convolution(x, w):
+        return G.relu(np.einsum("bchwrs,fcrs->bfhw", G.windows(x, (3, 3), (2, 3)), w))
+
+    shapes = [(2, 64, 18, 18), (32, 64, 3, 3)]
+    graph = G.trace(convolution, *(G.array(s) for s in shapes))
+    assert len(schedule(graph, "cpu").kernels) == 1
+    dear = replace(rates_of("cpu"), access_bytes=64, launch_seconds=0.0)
+    made = schedule(graph, rates=dear)
+    assert list(made.kernels[0].tasks) == ["w_rows"] and len(made.kernels) == 2
+    told = schedule(G.trace(convolution, *(G.array(s, dtypes.bf16) for s in shapes)), "sm_90a")
+    assert "w_rows" in told.kernels[0].tasks and len(told.kernels) == 2
+    rng = fresh_rng()
+    x, w = (rng.standard_normal(s, np.float32) for s in shapes)
+    run = graph.compile()
+    monkeypatch.setattr(run, "_scheduled", lambda sizes: schedule(graph.bound(sizes), rates=dear))
+    want = convolution(x.astype(np.float64), w.astype(np.float64))
+    assert np.linalg.norm(run(x, w) - want) <= 2e-6 * np.linalg.norm(want)

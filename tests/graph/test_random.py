@@ -83,14 +83,19 @@ def expression(seed, count):
 
 
 class Drawn(CompiledGraph):
-    """For a machine drawn at random: room for little or much, launches that cost much or little."""
+    """For a machine drawn at random: room for little or much, launches that cost much or little,
+    elements that cost as much as their neighbours with them, or do not."""
 
     def __init__(self, graph, draw):
         super().__init__(graph, {})
         room = draw.choice((256, 512, 1024, 1 << 18)) * 4
         launch = draw.choice((1e-2, 5e-6))
         self.rates = replace(
-            rates_of("cpu"), accumulator_bytes=4 * room, value_bytes=room, launch_seconds=launch
+            rates_of("cpu"),
+            accumulator_bytes=4 * room,
+            value_bytes=room,
+            launch_seconds=launch,
+            access_bytes=draw.choice((0, 64)),
         )
 
     def _scheduled(self, sizes):

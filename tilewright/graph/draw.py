@@ -13,7 +13,7 @@ from math import prod
 from tilewright.frozen import frozen
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import GLOBAL, Buffer, Operation, Task, TiledEdge, TiledGraph
-from tilewright.graph.text import print_access, print_operation
+from tilewright.graph.text import print_access, print_alias, print_operation
 
 LINE = 20
 PAD = 12
@@ -172,4 +172,5 @@ def _bytes(buffer: Buffer, shape: tuple[Affine, ...]) -> str:
 
 
 def _label(buffer: Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    label = f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    return f"{label} of {print_alias(buffer)}" if buffer.alias_of is not None else label

@@ -58,13 +58,18 @@ def print_graph(graph: TiledGraph) -> str:
 def print_buffer(buffer: Buffer) -> str:
     """The declaration of a Buffer."""
     kind = f"{buffer.dtype}[{', '.join(map(str, buffer.shape)) or '()'}]"
-    options = f", alias_of={buffer.alias_of}" if buffer.alias_of is not None else ""
-    runs = zip(buffer.start, buffer.shape, strict=False)
-    options += f"[{', '.join(f'{at}:{at + size}' for at, size in runs)}]" if buffer.start else ""
+    options = f", alias_of={print_alias(buffer)}" if buffer.alias_of is not None else ""
     options += ", zeroed=True" if buffer.zeroed else ""
     if buffer.role == "local":
         return f'{buffer.name} = buffer("{buffer.level}", {kind}{options})'
     return f"{buffer.name} = {buffer.role}({kind}{options})"
+
+
+def print_alias(buffer: Buffer) -> str:
+    """What a Buffer is another shape of, or the part of it that it is."""
+    runs = zip(buffer.start, buffer.shape, strict=False)
+    part = f"[{', '.join(f'{at}:{at + size}' for at, size in runs)}]" if buffer.start else ""
+    return f"{buffer.alias_of}{part}"
 
 
 def print_access(graph: TiledGraph, access: Access) -> str:
