@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import f64
 
+import tilewright as tw
 from tilewright.dialects.stage import PartAttr
 from tilewright.layout.memory import bank_conflicts
+from tilewright.passes import tile_origin
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import exchange as ex
 from tilewright.targets.cuda.products import layouts
@@ -92,3 +94,23 @@ def test_reductions_across_warps_spread_one_part_per_warp():
     held, wanted = across_warps(source, result, tuple(d for d in source.digits if d.axis == 2))
     assert held.shape == wanted.shape == (4, 1, 1)
     assert wanted.registers == 4 and held.registers == 1
+
+
+@tw.kernel
+def rows_added(X, B, Y, N: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (64, 64)))
+    for i in tw.static_range(N):
+        x = x * tw.load_tile(tw.init_tile(B, [i, 0], (1, 64)))
+    tw.store_tile(x, tw.init_tile(Y, [0, 0], (64, 64)))
+
+
+def test_what_a_kernel_writes_is_found_once_for_all_of_its_small_loads(monkeypatch):
+    plain, found = tile_origin.written_roots, []
+    monkeypatch.setattr(tile_origin, "written_roots", lambda op: found.append(op) or plain(op))
+    x = np.zeros((64, 64), np.float32)
+    counts = []
+    for n in (2, 12):
+        found.clear()
+        rows_added.compile(x, x, x, target="cuda", N=n)
+        counts.append(len(found))
+    assert counts[0] == counts[1] > 0
