@@ -162,11 +162,14 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Span:
-    """An object that numpy takes for a piece of memory."""
+    """An object that numpy takes for a piece of memory, `offset` elements behind an address."""
 
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int):
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int, offset: int
+    ):
+        self.offset = offset
         self.__array_interface__ = {
-            "data": (address, False),
+            "data": (address + offset * size, False),
             "shape": shape,
             "strides": strides,
             "typestr": f"|V{size}",
@@ -175,19 +178,35 @@ class _Span:
 
 
 def array_at(
-    address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+    address: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dtype: np.dtype[Any],
+    offset: int = 0,
 ) -> np.ndarray[Any, Any]:
-    """A view of raw memory, which the caller has checked; strides count bytes. Without elements no address is read."""
+    """A view of raw memory, which the caller has checked, `offset` elements behind an address; strides count bytes.
+
+    Without elements no address is read.
+    """
     if min(shape, default=1) <= 0:
         return np.empty([max(n, 0) for n in shape], dtype)
-    return np.asarray(_Span(address, tuple(shape), tuple(strides), dtype.itemsize)).view(dtype)
+    span = _Span(address, tuple(shape), tuple(strides), dtype.itemsize, offset)
+    return np.asarray(span).view(dtype)
+
+
+def offset_of(array: np.ndarray[Any, Any]) -> int:
+    """How many elements behind its memref's address a view begins, as `array_at` was told."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner.offset if isinstance(owner, _Span) else 0
 
 
 def array_of_memref(rank: int, descriptor: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A view of a memref from where {allocated, aligned, offset, sizes[rank], strides[rank]} lie, 64 bits each."""
     words = (ctypes.c_int64 * (3 + 2 * rank)).from_address(descriptor)
     steps = [stride * dtype.itemsize for stride in words[3 + rank :]]
-    return array_at(words[1] + words[2] * dtype.itemsize, words[3 : 3 + rank], steps, dtype)
+    return array_at(words[1], words[3 : 3 + rank], steps, dtype, words[2])
 
 
 def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:

@@ -19,12 +19,10 @@ from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     DenseArrayBase,
-    Float64Type,
     IndexType,
     IntegerAttr,
     MemRefType,
     VectorType,
-    f32,
     i32,
 )
 from xdsl.ir import Operation, SSAValue
@@ -51,6 +49,7 @@ from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before, element_of, with_shape
+from tilewright.passes.expand_erfc import erfc
 from tilewright.passes.expand_maps import (
     affine_map,
     delinearize_index,
@@ -114,48 +113,6 @@ def _sincos(op: more_math.SincosOp, at: Before) -> None:
 def _clampf(op: more_math.ClampFOp, at: Before) -> None:
     above = at.add(arith.MaximumfOp(op.value, op.min))
     at.replace(at.add(arith.MinimumfOp(above, op.max)))
-
-
-_ERFC_MIDDLE = 2.5
-_ERFC = (
-    -0.01881308, 0.0801797377, -0.0828237245, -0.0847332931, 0.158476624, -0.0415856157,
-    0.170257578, 0.157960184, 0.209944423, 0.225452062, 0.225685102,
-)  # fmt: skip
-"""erfc(z) exp(z^2) / t by powers of t = 2.5 / (2.5 + z), the highest first: fitted to 1e-8 for z from 0 to 10.5."""
-_ERFC_END = 10.5
-"""From here on erfc is less than the least float32."""
-
-
-def _erfc(op: more_math.ErfcOp, at: Before) -> None:
-    """exp(-z^2) by the fitted polynomial, z^2 in two parts, so that small results are as precise as others."""
-    given = op.operand.type
-    element = element_of(given)
-    if isinstance(element, Float64Type):
-        raise unsupported(op, "math.erfc of f64 is not computed")
-    kind = with_shape(given, shape_of(op.operand)) if isinstance(given, VectorType) else given
-    wide = with_element(kind, f32) if isinstance(kind, VectorType) else f32
-    x = op.operand if element == f32 else at.add(arith.ExtFOp(op.operand, wide))  # pyright: ignore
-
-    def number(value: float) -> SSAValue:
-        return at.constant(wide, value)
-
-    size = at.add(math.AbsFOp(x))
-    z = at.add(arith.MinimumfOp(size, number(_ERFC_END)))
-    t = at.add(arith.DivfOp(number(_ERFC_MIDDLE), at.add(arith.AddfOp(z, number(_ERFC_MIDDLE)))))
-    total = number(_ERFC[0])
-    for coefficient in _ERFC[1:]:
-        total = at.add(arith.AddfOp(at.add(arith.MulfOp(total, t)), number(coefficient)))
-    bits = with_element(kind, i32) if isinstance(kind, VectorType) else i32
-    whole = at.add(arith.AndIOp(at.add(arith.BitcastOp(z, bits)), at.constant(bits, -4096)))
-    high = at.add(arith.BitcastOp(whole, wide))
-    square = at.add(arith.NegfOp(at.add(arith.MulfOp(high, high))))
-    rest = at.add(arith.MulfOp(at.add(arith.SubfOp(high, z)), at.add(arith.AddfOp(high, z))))
-    power = at.add(arith.MulfOp(at.add(math.ExpOp(square)), at.add(math.ExpOp(rest))))
-    right = at.add(arith.MulfOp(power, at.add(arith.MulfOp(total, t))))
-    left = at.add(arith.SubfOp(number(2.0), right))
-    negative = at.add(arith.CmpfOp(x, number(0.0), "olt"))
-    made = at.add(arith.SelectOp(negative, left, right))
-    at.replace(made if element == f32 else at.add(arith.TruncFOp(made, given)))  # pyright: ignore
 
 
 # --- Vectors ---------------------------------------------------------------------------------------
@@ -469,7 +426,7 @@ EXPANSIONS: dict[str, Rule] = {
     "math.isnormal": _isnormal,
     "math.sincos": _sincos,
     "math.clampf": _clampf,
-    "math.erfc": _erfc,
+    "math.erfc": erfc,
     "math.fpowi": float_power,
     "math.ipowi": integer_power,
     "vector.from_elements": _from_elements,

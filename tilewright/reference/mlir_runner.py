@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, UnrankedMe
 from xdsl.ir import Attribute
 
 from tilewright import dtypes
-from tilewright.arguments import array_of_memref
+from tilewright.arguments import array_of_memref, offset_of
 from tilewright.diagnostics import did_you_mean, error_at, unsupported
 from tilewright.frozen import frozen
 from tilewright.printed import PUNCTUATION
@@ -112,10 +112,11 @@ class Runner:
             self.write("".join(_nested(a, a.ndim)) + "\n")
 
     def print_shape(self, a: Array, kind: str = "Unranked Memref", end: str = "\n") -> None:
-        address = a.__array_interface__["data"][0]
+        offset = offset_of(a)
+        address = a.__array_interface__["data"][0] - offset * a.itemsize
         strides = [stride // a.itemsize for stride in a.strides]
         self.write(
-            f"{kind} base@ = {address:#x} rank = {a.ndim} offset = 0 "
+            f"{kind} base@ = {address:#x} rank = {a.ndim} offset = {offset} "
             f"sizes = [{_list(a.shape)}] strides = [{_list(strides)}]{end}"
         )
 

@@ -76,7 +76,7 @@ def _array(site: Site, value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[A
             "error", "out of bounds", f"{site.op.name} passes a memref that reaches outside"
         )
         return np.zeros(shape if prod(shape) < 1 << 20 else (0,) * len(shape), dtype)
-    return array_at(base, shape, strides, dtype)
+    return array_at(int(value.base[0]), shape, strides, dtype, int(value.offset[0]))
 
 
 @control("func.return", "gpu.return")
