@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.devices import copied
+from tests.draws import fresh_rng
 from tests.examples.arrays import BF16, Case, garbage, numbers, wide
 from tests.examples.fragments import LAST, compare
 from tilewright import reference
@@ -76,7 +77,16 @@ def columns() -> tuple[Grid, Case]:
     return (1, 1, 1), ([a, b, c], [(c, wide(c) + wide(a) @ wide(b))])
 
 
-MAKE = (eights, gemm, sums, addresses, owners, columns)
+def totals() -> tuple[Grid, Case]:
+    a, sums = numbers(2, 3, 160), garbage(2, 3, 160)
+    most = fresh_rng().integers(-1000, -1, (2, 3, 160)).astype(np.int32)
+    spread = np.ones((2, 3, 160))
+    right = wide(a).sum(2, keepdims=True) * spread, (most.max(2, keepdims=True) * spread)
+    pairs: list[tuple[Any, Any]] = [(sums, right[0]), (most, right[1].astype(np.int32))]
+    return (2, 1, 1), ([a, sums, most], pairs)
+
+
+MAKE = (eights, gemm, sums, addresses, owners, columns, totals)
 TEXTS = {path.stem: path.read_text() for path in Path(__file__).with_name("lanes").iterdir()}
 
 

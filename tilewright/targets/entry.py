@@ -30,6 +30,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, location_o
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.passes.all_reduce import all_reduce
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
@@ -112,6 +113,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
         if get_target(target).compiles:
             _refuse_other_integers(kernel)
             _assert_steps(kernel)
+            all_reduce(kernel)
             if level_of(kernel) != "lane" and chosen_arrays(kernel):
                 observe("chosen-arrays", module)
         if get_target(target).compiles and _vectors_as_tiles(kernel):

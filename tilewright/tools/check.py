@@ -88,6 +88,11 @@ class Stage:
     name: str
     run: Runner
 
+    def silent(self, inputs: Inputs, args: Sequence[Any]) -> None:
+        """Runs it; what the kernel prints, checking mode has printed."""
+        with redirect_stdout(StringIO()):
+            self.run(inputs.grid, args)
+
 
 class NotRun(Exception):
     """A stage that this machine has no way to run; says why."""
@@ -127,7 +132,7 @@ def check_stages(
     for stage in stages:
         args = inputs.copies()
         try:
-            stage.run(inputs.grid, args)
+            stage.silent(inputs, args)
         except NotRun as error:
             out().print(f"  not run: {stage.name}: {error}")
             continue
@@ -168,7 +173,7 @@ def _terms(stage: Stage, inputs: Inputs, expected: Sequence[Any]) -> list[Any]:
             if isinstance(a, np.ndarray) and dtypes.from_numpy(a.dtype).is_float:
                 a[...] = (a * (1 + step * rng.choice([-1.0, 1.0], a.shape))).astype(a.dtype)
         try:
-            stage.run(inputs.grid, args)
+            stage.silent(inputs, args)
         except CheckError:  # floats that are places: these are out of bounds
             continue
         for total, right, other in zip(found, expected, args, strict=True):

@@ -10,7 +10,9 @@ import numpy as np
 from tests.texts import parse_module
 from tilewright import reference
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.passes.all_reduce import all_reduce
 from tilewright.passes.expand_ops import expand_ops
+from tilewright.passes.kernel import kernel_of
 from tilewright.passes.loop_nests import loop_nests
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Executable, get_target
@@ -44,6 +46,7 @@ def build(module: Any) -> Executable:
     expand_ops(module)
     affine_to_scf(module)
     loop_nests(module)
+    all_reduce(kernel_of(module))
     return get_target("emu").build(module, CompileOptions(target="emu"))
 
 

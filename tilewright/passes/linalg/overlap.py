@@ -16,7 +16,7 @@ from xdsl.dialects import func, gpu, memref
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.memref import TransposeOp, kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.affine import Expr
 from tilewright.passes.induction import Scalars, same_view
@@ -31,10 +31,18 @@ def overlap(a: SSAValue, b: SSAValue) -> bool:
     """Whether two memrefs that are there at the same time may share memory."""
     if not isinstance(a.type, MEMREF) or not isinstance(b.type, MEMREF):
         return False
-    roots = memory_root(a), memory_root(b)
+    roots = _root(a), _root(b)
     if _are_apart(*roots) or all(_are_apart(*each) for each in product(*map(memory_roots, roots))):
         return False
     return a is b or not (roots[0] is roots[1] and _is_known(roots[0]) and _are_other_parts(a, b))
+
+
+def _root(value: SSAValue) -> SSAValue:
+    """What a memref is a view or a transpose of."""
+    value = memory_root(value)
+    while isinstance(value.owner, TransposeOp):
+        value = memory_root(value.owner.in_)
+    return value
 
 
 def _are_apart(a: SSAValue, b: SSAValue) -> bool:

@@ -11,7 +11,6 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import i1, i32
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import constant
@@ -138,23 +137,3 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
     total = b.shape(total, *clusters[:-2], 1, apart)
     total = b.broadcast(total, vec(element_of(value.type), *clusters))
     low.env[op.result] = v.Varying(b.shape(total, *shape, lanes))
-
-
-@lowers("gpu.all_reduce")
-def all_reduce(low: Lowering, op: Any) -> None:
-    """All lanes of the workgroup get the combination of their values: each subgroup's, then through shared memory."""
-    b = low.b
-    if low.lanes == 1 or shape_of_type(op.operand.type):
-        raise low.refuse("but of a lane's number")
-    subgroup_reduce(low, op)
-    mine = low.uniform(op.result)
-    element = mine.type
-    count, size = low.subgroups, element_bytes(element)
-    base = low.shared_address(op, size * count)
-    barrier = [b.pointer(low.base), low.site()]
-    b.write(mine, b.plus(base, b.times(low.subgroup, size)))
-    b.op(mach.CallOp("tw_emu_barrier", barrier))
-    parts = b.read(vec(element, count), base)
-    total = reduced(b, kind_of(op), parts, [0])
-    b.op(mach.CallOp("tw_emu_barrier", barrier))  # the place may be used again
-    low.env[op.result] = v.Uniform(total)
