@@ -51,6 +51,24 @@ def test_part_of_a_panel_of_b(rng, level, dtype):
         assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
 
 
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("pitch", [1024, 1027, 1057])
+def test_rows_of_a_that_lie_along_columns(rng, level, dtype, pitch):
+    """Elements one by one where a line of them serves two panels; rows that share sets of a cache are copied. The last
+    panel is, too, and what lies around A is NaN."""
+    run = thin_product.options(machine=level, target="cpu", num_threads=1)
+    acc = tw.f64 if dtype == np.float64 else tw.f32
+    for _ in range(3):
+        m, n, k = (int(x) for x in rng.integers((9, 25, 10), (140, 193, 600)))
+        long = np.full((k, pitch), np.nan, dtype)
+        long[:, :m] = random(rng, (k, m), dtype)
+        a, b, c = long[:, :m].T, random(rng, (k, n), dtype), random(rng, (m, n), dtype)
+        want = c + a.astype(np.float64) @ b.astype(np.float64)
+        run[tw.cdiv(m, 96), 1](a, b, c, k, ACC=acc, BM=96, BN=192, BK=32)
+        assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
+
+
 def compiled(m: int, n: int):
     a, b, c = (np.zeros(shape, np.float32) for shape in ((m, 512), (512, n), (m, n)))
     return thin_product.compile(a, b, c, 512, BM=m, BN=n, BK=32, target="cpu", machine="avx512")

@@ -30,7 +30,7 @@ from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
 from tilewright.targets.cpu.lying_tiles import LyingTiles
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MANY_TURNS, MOST_LINES, CpuMachine
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.memory import Buffer, clear
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import PackedArray
@@ -131,9 +131,9 @@ class ContractEmitter:
 
             def multiply() -> None:
                 side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
-                clear = partial(self.clear, c, end=c.shape[0]) if zero else None
+                empty = partial(clear, b, m.vector_bytes, c, end=c.shape[0]) if zero else None
                 first = first_turn(self.e, op, other)
-                ThinProduct(self.e, m, thin, value, c).emit(side, length, clear, first)
+                ThinProduct(self.e, m, thin, value, c).emit(side, length, empty, first)
 
         else:
 
@@ -458,27 +458,12 @@ class ContractEmitter:
         known_rows, known_cols = isinstance(rows, int), isinstance(cols, int)
         if isinstance(length, int) and length > 0 and known_rows and known_cols:
             return
-        full = b.both(b.cmp("sgt", length, 0), b.cmp("sge", rows, c.shape[0]))
-        full = b.both(full, b.cmp("sge", cols, c.shape[1]))
+        high, wide = c.shape if c.edge is None else (c.edge.rows, c.edge.cols)
+        full = b.both(b.cmp("sgt", length, 0), b.cmp("sge", rows, high))
+        full = b.both(full, b.cmp("sge", cols, wide))
         assert full is not None
         with b.when(b.negated(full)):
-            self.clear(c, b.select(b.cmp("sgt", length, 0), rows, 0), cols)
-
-    def clear(self, c: Buffer, rows: Idx = 0, cols: Idx = 0, end: int | None = None) -> None:
-        """Write zeros to C up to row `end`, or to all of its memory, but for its first rows and columns (whole
-        vectors)."""
-        b = self.b
-        lanes = self.m.vector_bytes // itemsize(c.element)
-        end = max(c.shape[0], c.padded_rows) if end is None else end
-        if c.ld == 1:  # a column lies without gaps
-            with b.loop(rows, end) as r:
-                b.store(b.constant(c.element, 0), c.address(b, r.iv, 0))
-            return
-        zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
-        with b.loop(0, end) as r:
-            first = b.select(b.cmp("slt", r.iv, rows), cols, 0)
-            with b.loop(first, c.shape[1], lanes) as x:
-                b.store(zero, c.address(b, r.iv, x.iv))
+            clear(b, self.m.vector_bytes, c, b.select(b.cmp("sgt", length, 0), rows, 0), cols)
 
 
 def _groups(b: Builder, panels: Idx, most: int) -> list[tuple[int, Idx]]:

@@ -35,7 +35,7 @@ from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.dots import add_dot, spread, spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import LONGEST, CpuMachine
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import panel_of
@@ -44,8 +44,6 @@ from tilewright.targets.cpu.panels import joined, widen
 from tilewright.targets.cpu.reductions import power_of_two
 from tilewright.targets.cpu.thin_whole import runs_of
 
-LONGEST = 64
-"""Rows, columns and k of such a product at most: longer ones amortise their panels."""
 NEAR = 32 << 10
 """Bytes from B's first row to its last at most: the nearest cache keeps them for all rows of A."""
 VECTORS = 4

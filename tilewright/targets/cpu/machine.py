@@ -210,6 +210,9 @@ COLUMNS_OF_HALVES: Final = 8
 """Tiles multiply halves in three products, not one, and all elements are copied for them."""
 
 
+LONGEST: Final = 64
+"""Rows, columns and k of products of small tiles at most that are read where they lie (see `lying`): longer ones
+amortise their panels."""
 WIDE_COLUMNS: Final = 64
 """Columns beside which tiles of AMX take rows of an array at once: four tiles of C beside one of these rows."""
 SHORT: Final = 8

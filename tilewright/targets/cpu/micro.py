@@ -31,7 +31,7 @@ from tilewright.targets.cpu.dots import (
 )
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.memory import Block, Buffer
 from tilewright.targets.cpu.panels import PanelFormat
 
 AMX_STEPS = 16
@@ -121,6 +121,15 @@ def emit_micro(
     size = itemsize(c.element)
     pitch = b.times(c.ld, size)
     known = True if first is not None and b.known_bool(first) else None
+    block = Block(c, row, col, family.mr, nv, type)
+    beyond = block.beyond(b)
+    if beyond is not None:
+        added = beyond if first is None else b.both(beyond, b.negated(first))
+        assert added is not None
+        with b.when(added):
+            block.copy(b, back=False)
+        target = b.value(arith.SelectOp(beyond, block.spare, target))
+        pitch = b.select(beyond, nv * m.vector_bytes, pitch)
 
     def place(r: int, v: int) -> SSAValue:
         return b.ptr(b.ptr(target, b.times(pitch, r)), v * lanes * size)
@@ -153,8 +162,11 @@ def emit_micro(
             if count != unroll:
                 pass
             elif a.next_bytes is not None:
-                for line in range(0, count * known_bytes(a.k_bytes), 64):
-                    b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
+                k_bytes = a.k_bytes
+                packed = isinstance(k_bytes, int)
+                for line in range(0, count * k_bytes, 64) if packed else range(count):
+                    ahead = line if packed else b.times(k_bytes, line)
+                    b.prefetch(b.ptr(pa, b.plus(a.next_bytes, ahead)))
             elif a.below_bytes != 0:
                 # Rows in their array: a line of one of them, by turns, of the block that comes next.
                 turn = b.div(loop.iv, UNROLL)
@@ -212,6 +224,9 @@ def emit_micro(
         update()
     else:
         b.choose(first, write, update)
+    if beyond is not None:
+        with b.when(beyond):
+            block.copy(b, back=True)
 
 
 def known_bytes(x: Idx) -> int:

@@ -176,6 +176,8 @@ class Operands:
             later: Later | None = None
             copied = family.tiles and not few
             in_rows = not role_b and (few or copied or family.in_place)
+            # Vectors take elements of A one by one: rows of single k, read by few panels of B, need no panels either.
+            across = few and family.single and not array.along_k and array.x_stride == 1
             if few and where and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
@@ -193,8 +195,10 @@ class Operands:
                         lies = b.value(arith.AndIOp(lies, each))
                     as_it_is = b.select(lies, whole, 0)
                     here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
-            elif in_rows and where and array.verbatim and array.along_k:
+            elif in_rows and where and array.verbatim and (array.along_k or across):
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
+                if across:
+                    inside = b.both(inside, spread(b, b.times(array.k_stride, size)))
                 assert inside is not None
                 whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
                 as_it_is = b.select(inside, whole, 0)
@@ -244,15 +248,19 @@ class Operands:
                 return replace(found, parts=parts, alone=alone)
             if as_it_is == 0:
                 return find
-            pitch = b.times(array.x_stride, size)
-            corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
-            corner = b.ptr(corner, b.times(x0, pitch))
+            pitch = b.times(array.k_stride if across else array.x_stride, size)
+            along, aside = (x0, k) if across else (k, x0)
+            corner = b.ptr(array.matrix, b.times(b.plus(origin, along), size))
+            corner = b.ptr(corner, b.times(aside, pitch))
 
             # Beside vectors few rows are read so slowly that what a core fetches by itself comes late, too.
             late = few and not family.in_place and (family.single or count > STREAMS)
             ahead = family.depth * size if late else 0
 
             def rows(i: Idx) -> PanelOperand:
+                if across:
+                    start = b.ptr(corner, b.times(i, format.lanes * size))
+                    return PanelOperand(start, size, pitch, Caches.line)
                 start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
                 copy = find(i).pointer if copied else None
                 return PanelOperand(start, pitch, format.group * size, None, ahead, copy=copy)

@@ -40,7 +40,7 @@ from tilewright.passes.memory_objects import is_pure, orders
 from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.division import Division
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.memory import Buffer, clear
 from tilewright.targets.cpu.product_cost import shortest_part
 from tilewright.targets.cpu.storage import is_tile
 from tilewright.targets.cpu.sums_in_place import in_array, plain_store
@@ -184,7 +184,11 @@ def lower_contract(c: FunctionContext, op: ContractOp) -> None:
             c.copy(init, buffer)
         elif c.share and (store := plain_store(c.m, op, i)) is not None:
             c.need(store.op.tile)
-            c.stored[store.op.parent_op()], buffer = in_array(c.e, op, store, buffer)
+            one = c.b.constant(i1, 1)
+            if c.divided is not None and c.divided.op is op:
+                one = c.b.cmp("sle", c.word(c.layout.of_parts("parts")), 1)
+            found = in_array(c.e, op, store, buffer, one, c.scratch.bytes)
+            c.stored[store.op.parent_op()], buffer = found
         accumulators.append(buffer)
     with c.e.scope():
         if c.divided is not None and c.divided.op is op:
@@ -237,12 +241,12 @@ def _emit_parts(
             pointer = b.value(arith.SelectOp(alone, own.pointer, slab(i, part)))
             pointer = b.value(arith.SelectOp(here, result.pointer, pointer))
             ld = b.select(here, result.ld, own.ld)
-            target = replace(own, pointer=pointer, ld=ld, padded_rows=result.padded_rows)
+            target = replace(result, pointer=pointer, ld=ld)
             there.append(here)
             targets.append(target)
             if not zero[i]:
                 with b.when(b.negated(here)):
-                    c.contracts.clear(target)
+                    clear(b, c.m.vector_bytes, target)
         after = b.plus(part, 1)
         # A loop may go on behind the array whose extent says how long parts are.
         k = start_of(part)

@@ -91,8 +91,8 @@ FEWER = 0.2
 elements of A again for each group of panels."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
-BUFFERED = 0.5, 2.0
-"""Of the time of sums that leave the second cache: what those in a buffer take, and more as it fills `BLOCK_BYTES`."""
+BUFFERED = 0.5
+"""Of the time of sums that leave the second cache: what those of small tiles in a buffer take."""
 TURNED_BYTES = 3 << 16
 """Of it, for C and C turned round, beside long rows of B (see `roles`): what more there is of them is fetched, written
 back and fetched again."""
@@ -226,7 +226,11 @@ class PanelCosts:
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = padded_in(p, kernel)
         swapped, pitch = is_swapped(p, kernel), p.b.whole * itemsize_of(p.types[1])
-        in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
+        few = few_reads(self.threads)
+        across = kernel.single and p.reads(p.a) <= few
+        across = across and among_sets(p.a.whole * itemsize_of(p.types[0])) >= SPREAD
+        in_rows = kernel.verbatim and p.b.tile <= FEW_USES * kernel.wide
+        in_rows = in_rows and (p.a.along_k or across)
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
         apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
@@ -266,14 +270,12 @@ class PanelCosts:
         if kernel.tiles:  # stored from a buffer
             beside += tile * beyond / far_sums + self._parted(p)
         else:
-            slower = BUFFERED[0] + BUFFERED[1] * min(1.0, tile / BLOCK_BYTES)
-            beside += ragged_in(p, kernel) * sums * slower / far_sums
+            beside += BUFFERED * ragged_in(p, kernel) * sums / far_sums
         if swapped:  # turned round into it from another
             both = tile + 4 * p.b.tile * in_whole(p.a.tile, kernel.lanes[0])
             room = max(TURNED_BYTES, COPIED_BYTES - p.b.tile * min(depth, row))
             beside += (sums + 3 * max(0, both - room)) / far_sums
         found.append(("sums", sums * blocks * added + beside, True))
-        few = few_reads(self.threads)
         short_runs = p.b.tile <= 2 * kernel.columns and not (kernel.tiles or kernel.dots)
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
         if swapped and p.a.along_k:  # in groups, as the other side is otherwise
@@ -344,7 +346,7 @@ class PanelCosts:
                     continue
                 if in_place and not kernel.tiles:
                     # Meanwhile; by later groups of columns from the second cache.
-                    late = self._late(side, p.k * size, kernel.depth, sums)
+                    late = self._late(side, p.k * size, kernel.depth, sums) if side.along_k else 1.0
                     meanwhile += late * mine / self.stream
                     meanwhile += mine / min(rates.in_place, self.stream)
                     meanwhile += mine * (ceil(other.tile / kernel.wide) - 1) / rates.panels

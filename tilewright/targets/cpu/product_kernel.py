@@ -9,6 +9,7 @@ from tilewright import dtypes
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.machine import (
     FEW_USES,
+    LONGEST,
     WIDE_COLUMNS,
     CpuMachine,
     columns_at_once,
@@ -129,8 +130,10 @@ def padded_in(p: PlacedProduct, kernel: ProductKernel) -> tuple[int, int]:
 
 
 def ragged_in(p: PlacedProduct, kernel: ProductKernel) -> float:
-    """The share of tiles that are no whole blocks of a micro-kernel, or do not lie wholly in their array: sums of
+    """The share of small tiles that are no whole blocks of a micro-kernel, or do not lie wholly in their array: sums of
     vectors, which are stored as they are, wait in a buffer there (see `sums_in_place`)."""
+    if max(p.a.tile, p.b.tile) > LONGEST:
+        return 0.0
     if p.a.tile % kernel.rows or p.b.tile % kernel.columns:
         return 1.0
     whole = (p.a.whole // p.a.tile) * (p.b.whole // p.b.tile)

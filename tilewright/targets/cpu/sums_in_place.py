@@ -10,13 +10,16 @@ the first and last lines of a tile's rows, which other cores write, too: rows ar
 matrix unit store 64 bytes of 16 rows at a time: where rows of the array do not all begin where lines do, that is two
 lines of each, which come from other cores one by one, and a copy of whole rows is faster.
 Requires that nothing reads or writes memory between the two, and that the operands are panels of packed arrays: no op
-of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks,
-so the tile must consist of them. Which of the two happens is decided at run time, and one loop nest serves both: the
-address and the distance of rows are selected before it.
+of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks:
+where the array ends within one, vectors sum in spare memory, from where what the array has is copied; tiles of a matrix
+unit, small tiles (see `lying`), and sums of which tasks share k, lie wholly in the array or wait in the buffer. Which
+of the two happens is decided at run time, and one loop nest serves both: the address and the distance of rows are
+selected before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,8 +32,8 @@ from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.machine import STREAM_BYTES, CpuMachine
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.machine import LONGEST, STREAM_BYTES, CpuMachine
+from tilewright.targets.cpu.memory import Buffer, Edge
 from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
@@ -50,6 +53,8 @@ class PlainStore(NamedTuple):
     """Micro-kernels fetch the sums before they add to them, wherever these are."""
     tiles: bool
     """They store tiles of a matrix unit."""
+    block: int
+    """Bytes of a block that vectors may sum in spare memory; 0: tiles lie wholly in the array."""
 
 
 def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
@@ -74,17 +79,25 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     if roles.swapped or roles.thin is not None:
         return None
     (rows, cols), family = rows_cols(result.type), roles.family
-    whole = rows % family.mr == 0 and cols % family.nr == 0
+    spare = family.mr * family.nr * family.panels * itemsize(element)
+    spare = spare if max(rows, cols) > LONGEST and cols > 1 and not family.tiles else 0
+    whole = spare > 0 or (rows % family.mr == 0 and cols % family.nr == 0)
     same = store.tile.type.element_type == family.accumulator == element  # pyright: ignore
-    found = PlainStore(store, family.depth, family.in_place, family.tiles)
+    found = PlainStore(store, family.depth, family.in_place, family.tiles, spare)
     return found if whole and same else None
 
 
 def in_array(
-    e: Evaluator, op: ContractOp, store: PlainStore, buffer: Buffer
+    e: Evaluator,
+    op: ContractOp,
+    store: PlainStore,
+    buffer: Buffer,
+    one: SSAValue,
+    local: Callable[[int], SSAValue],
 ) -> tuple[SSAValue, Buffer]:
-    """Whether the tile lies in its array, whose rows lie together and which the caches may hold, the second one where k
-    is several blocks; and its part of the array where that is so, else `buffer`."""
+    """Whether the tile is summed in its array, whose rows lie together and which the caches may hold, the second one
+    where k is several blocks; and its part of the array where that is so, else `buffer`. `one`: does one task sum all
+    of it? `local`: gives memory of the workgroup."""
     b, size = e.b, itemsize(buffer.element)
     tile = e.values.tile(store.op.tile)
     assert isinstance(tile, Tile)
@@ -97,15 +110,26 @@ def in_array(
     if store.tiles:
         lines = b.rem(b.times(tile.strides[0], size), Caches.line)
         inside = b.both(inside, b.cmp("eq", lines, 0))
+    whole: SSAValue | None = None
+    left = [tile.limit(b, axis) for axis in range(2)]
+    for n, most in zip(buffer.shape, left, strict=True):
+        whole = b.both(whole, b.cmp("sle", n, most))
+    assert whole is not None
     for condition in (
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
-        *(b.cmp("sle", n, tile.limit(b, axis)) for axis, n in enumerate(buffer.shape)),
+        b.either(whole, one) if store.block else whole,
     ):
         inside = b.both(inside, condition)
     assert inside is not None
+    edge = None
+    if store.block:
+        rows, cols = (
+            b.select(inside, b.min(most, n), n) for n, most in zip(buffer.shape, left, strict=True)
+        )
+        edge = Edge(rows, cols, local(store.block))
     start = b.plus(b.times(tile.offsets[0], tile.strides[0]), tile.offsets[1])
     there = b.ptr(tile.pointer, b.times(start, size))
     pointer = b.value(arith.SelectOp(inside, there, buffer.pointer))
     ld = b.select(inside, tile.strides[0], buffer.ld)
-    return inside, replace(buffer, pointer=pointer, ld=ld, padded_rows=0)
+    return inside, replace(buffer, pointer=pointer, ld=ld, padded_rows=0, edge=edge)
