@@ -26,7 +26,7 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.amx import Turn, halved
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, FetchWhere, PanelOperand
 from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
 from tilewright.targets.cpu.lying_tiles import LyingTiles
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MANY_TURNS, MOST_LINES, CpuMachine
@@ -279,7 +279,7 @@ class ContractEmitter:
                         continue
                     with b.loop(begin, end) as i:
                         operand_a = find(i.iv)
-                        fetches: list[Fetch] = []
+                        fetches: Sequence[Fetch | FetchWhere] = []
                         if family.tiles:
                             near = operands[0].pointer
                             fetches = [
@@ -422,7 +422,7 @@ class ContractEmitter:
         below: Idx,
         c: Buffer,
         at: tuple[Idx, Idx],
-    ) -> list[Fetch]:
+    ) -> Sequence[Fetch | FetchWhere]:
         """Of the rows below those of A, and of the panels of B `below` bytes from these, a part for the micro-kernel of
         panels `at` of A and B, with each of `mr` parts of k a row and a piece: as much as fetches all of them."""
         b, uses = self.b, -(-c.shape[1] // (family.nr * family.panels))
@@ -432,8 +432,10 @@ class ContractEmitter:
         found = [Fetch(start, lines, a.x_bytes)]
         pieces = -(-c.shape[0] // family.mr) * family.mr
         lines = -(-family.depth * family.b.lanes * family.b.bytes // (64 * pieces))
+        there = b.cmp("ne", below, 0)
         below = b.plus(below, b.times(at[0], 64 * lines * family.mr))
-        return [*found, *(Fetch(b.ptr(one.pointer, below), lines, 64 * lines) for one in bb)]
+        panels = [Fetch(b.ptr(one.pointer, below), lines, 64 * lines) for one in bb]
+        return [*found, FetchWhere(there, panels)]
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -70,6 +72,20 @@ class Fetch:
         at = b.ptr(b.ptr(self.pointer, b.times(row, self.step)), b.times(part, 64 * self.lines))
         for line in range(self.lines):
             b.prefetch(b.ptr(at, 64 * line), locality=3 if self.near else 2)
+
+
+@frozen
+class FetchWhere:
+    """Several of them, where there is something to fetch."""
+
+    there: SSAValue
+    fetches: Sequence[Fetch]
+
+    def issue(self, b: Builder, k: Idx = 0) -> None:
+        """The lines of a step."""
+        with b.when(self.there):
+            for each in self.fetches:
+                each.issue(b, k)
 
 
 @frozen

@@ -29,7 +29,7 @@ from tilewright.targets.cpu.dots import (
     is_unsigned,
     spread_group,
 )
-from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, FetchWhere, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Block, Buffer
 from tilewright.targets.cpu.panels import PanelFormat
@@ -100,7 +100,7 @@ def emit_micro(
     depth: Idx,
     first: SSAValue | None,
     start: Sequence[SSAValue] | None = None,
-    fetches: Sequence[Fetch] = (),
+    fetches: Sequence[Fetch | FetchWhere] = (),
 ) -> None:
     """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`.
 
