@@ -346,7 +346,7 @@ class PanelCosts:
                     continue
                 if in_place and not kernel.tiles:
                     # Meanwhile; by later groups of columns from the second cache.
-                    late = self._late(side, p.k * size, kernel.depth, sums) if side.along_k else 1.0
+                    late = self._late(side, p.k * size, kernel.depth, sums) if side.along_k else 0.0
                     meanwhile += late * mine / self.stream
                     meanwhile += mine / min(rates.in_place, self.stream)
                     meanwhile += mine * (ceil(other.tile / kernel.wide) - 1) / rates.panels
