@@ -31,7 +31,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
-from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, FetchWhere, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer
 
@@ -97,7 +97,7 @@ def emit_amx(
     col: Idx,
     depth: Idx,
     first: SSAValue | None,
-    fetches: Sequence[Fetch] = (),
+    fetches: Sequence[Fetch | FetchWhere] = (),
 ) -> None:
     """C[row.., col..] += A B over `depth` k; `=` instead of `+=` where `first` (None: known to be false)."""
     target = c.address(b, row, col)
@@ -131,7 +131,7 @@ def _steps(
     bb: PanelOperand,
     depth: Idx,
     start: Sequence[SSAValue],
-    fetches: Sequence[Fetch],
+    fetches: Sequence[Fetch | FetchWhere],
 ) -> Sequence[SSAValue]:
     """The accumulators after `depth` k."""
     pitch_a = b.idx(a.x_bytes)
