@@ -119,8 +119,26 @@ class Boxes:
         return result
 
 
-def chunks(d: Distributor, tile: Tile, layout: Layout, facts: TileFacts, width: int) -> list[Chunk]:
-    """The chunks of `width` elements of a fragment in a 2-D tile."""
+MANY = 16
+"""Accesses of a thread that are worth code of their own for tiles that are inside as a whole."""
+
+
+def interior(d: Distributor, tile: Tile, layout: Layout, width: int) -> SSAValue | None:
+    """Is a tile inside as a whole? All threads agree. None where few accesses would ask."""
+    b, found = d.b, None
+    if layout.registers < MANY * width:
+        return None
+    for offset, extent, size in zip(tile.offsets, tile.extents, layout.shape, strict=True):
+        found = b.both(found, b.cmp("sle", b.plus(offset, size), extent))
+        if not b.is_nonnegative(offset):
+            found = b.both(found, b.cmp("sge", offset, 0))
+    return None if found is None or b.known_bool(found) is not None else found
+
+
+def chunks(
+    d: Distributor, tile: Tile, layout: Layout, facts: TileFacts, width: int, inside: bool = False
+) -> list[Chunk]:
+    """The chunks of `width` elements of a fragment in a 2-D tile, which may be known to be `inside`."""
     b = d.b
     size = itemsize(tile.element)
     boxes = Boxes(d, layout, tile, facts)
@@ -148,7 +166,7 @@ def chunks(d: Distributor, tile: Tile, layout: Layout, facts: TileFacts, width: 
         if constants[slow] not in rows:
             rows[constants[slow]] = b.ptr(pointer, step(slow, constants[slow]))
         here = b.ptr(rows[constants[slow]], step(fast, constants[fast]))
-        result.append(Chunk(i * width, here, boxes.inside(constants)))
+        result.append(Chunk(i * width, here, None if inside else boxes.inside(constants)))
     return result
 
 

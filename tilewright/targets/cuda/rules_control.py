@@ -6,12 +6,11 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects import arith, scf, vector
-from xdsl.dialects.builtin import IndexType, VectorType, i32
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
-from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.nesting import terminator
@@ -19,22 +18,9 @@ from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
-from tilewright.targets.cuda.rules_memory import place_of, sums_of
+from tilewright.targets.cuda.rules_memory import as_words, bitcast, place_of, sums_of
 from tilewright.targets.cuda.rules_product import hold_operands
 from tilewright.targets.cuda.sync import RangeAccess
-
-
-def _as_words(d: Distributor, value: SSAValue) -> SSAValue:
-    """A row or column as it is carried: pairs of 16 bits as words, which instructions take and give, not each in a
-    register of its own. (Operands of warpgroups stay as they are: ptxas serialises products that read such words.)"""
-    (count,) = value.type.get_shape()  # pyright: ignore
-    if itemsize(element_of(value.type)) != 2 or count % 2:
-        return value
-    return _bitcast(d, value, VectorType(i32, [count // 2]))
-
-
-def _bitcast(d: Distributor, value: SSAValue, type: VectorType) -> SSAValue:
-    return value if value.type == type else d.b.value(vector.BitcastOp(value, type))
 
 
 @dataclass
@@ -58,7 +44,7 @@ class FragmentCarrier:
             assigned = d.assigned(place)
             assert assigned is not None
             fragment = d.fragment_of(value, assigned).value
-            return [_as_words(d, fragment) if 1 in shape_of(place) else fragment]
+            return [as_words(d, fragment) if 1 in shape_of(place) else fragment]
         return [d.scalar(value)]
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
@@ -66,7 +52,7 @@ class FragmentCarrier:
             assigned = self.d.assigned(place)
             assert assigned is not None
             type = self.d.fragment_type(place.type, assigned)
-            self.d.set_fragment(place, _bitcast(self.d, parts[0], type), assigned)
+            self.d.set_fragment(place, bitcast(self.d, parts[0], type), assigned)
         else:
             self.d.define(place, parts[0])
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import VectorType, i32
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize
-from tilewright.dialects import mach
+from tilewright.codegen.builder import Made
+from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize
+from tilewright.dialects import mach, stage
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.nesting import ops_around
 from tilewright.layout import Layout
 from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
@@ -27,6 +30,20 @@ from tilewright.uarch.nvidia import LINE
 
 UNKNOWN = object()
 """The root of memory that nothing is known of."""
+
+
+def as_words(d: Distributor, value: SSAValue) -> SSAValue:
+    """A fragment as branches give it and loops carry it: pairs of 16 bits as words, which instructions take and give,
+    not each in a register of its own. (Operands of warpgroups stay as they are: ptxas serialises products that read
+    such words.)"""
+    (count,) = value.type.get_shape()  # pyright: ignore
+    if itemsize(element_of(value.type)) != 2 or count % 2:
+        return value
+    return bitcast(d, value, VectorType(i32, [count // 2]))
+
+
+def bitcast(d: Distributor, value: SSAValue, type: VectorType) -> SSAValue:
+    return value if value.type == type else d.b.value(vector.BitcastOp(value, type))
 
 
 def place_of(tile: SSAValue, layout: Layout | None) -> MemoryRange:
@@ -67,7 +84,8 @@ def load_result(d: Distributor, op: Operation, number: int, layout: Layout) -> S
         )
     d.hazards.read(d, place_of(op.tile, layout))
     along = facing_memory(op.tile, tile, layout)
-    held = Fragment(load_fragment(d, op.tile, tile, along, op.padding_value), along)
+    value = load_fragment(d, op.tile, tile, along, op.padding_value, _may_branch(op))
+    held = Fragment(value, along)
     return d.convert(held, layout).value
 
 
@@ -77,23 +95,35 @@ def facing_memory(tile_value: SSAValue, tile: Tile, layout: Layout) -> Layout:
     return bl.facing(layout, unit.index(True)) if any(unit) else layout
 
 
+def _may_branch(op: Operation) -> bool:
+    """Are no products on their way that a branch would make wait (ptxas serialises them)?"""
+    blocks = [op.parent, *(around.parent for around in ops_around(op))]
+    return not any(
+        isinstance(each, stage.ProductIssueOp) for block in blocks if block for each in block.ops
+    )
+
+
 def load_fragment(
-    d: Distributor, tile_value: SSAValue, tile: Tile, layout: Layout, padding: int | float
+    d: Distributor,
+    tile_value: SSAValue,
+    tile: Tile,
+    layout: Layout,
+    padding: int | float,
+    may_branch: bool,
 ) -> SSAValue:
     """A fragment of a tile in `layout`; what lies outside is `padding`."""
     facts = ac.facts_of(tile_value, tile)
     dim, width = ac.vector_width(layout, tile, facts)
 
-    def by(width: int) -> SSAValue:
+    def by(width: int, inside: bool) -> list[SSAValue]:
         with d.scope():
-            return _load_chunks(d, tile, layout, facts, width, padding)
+            made = _load_chunks(d, tile, layout, facts, width, padding, inside)
+            return [made if interior is None else as_words(d, made)]
 
     extent = ac.straddles(layout, tile, facts, dim, width)
-    if extent is None:
-        return by(width)
-    b = d.b
-    whole = b.cmp("eq", b.rem(extent, width), 0)
-    return b.choose(whole, lambda: [by(width)], lambda: [by(1)])[0]
+    interior = ac.interior(d, tile, layout, width) if may_branch else None
+    (made,) = _choose(d, extent, interior, width, by)
+    return bitcast(d, made, d.fragment_type(tile.element, layout))
 
 
 def _load_chunks(
@@ -103,6 +133,7 @@ def _load_chunks(
     facts: ac.TileFacts,
     width: int,
     padding: int | float,
+    inside: bool,
 ) -> SSAValue:
     b = d.b
     type = VectorType(tile.element, [width])  # pyright: ignore
@@ -110,7 +141,7 @@ def _load_chunks(
     if facts.alignment < itemsize(tile.element):
         align = facts.alignment
     parts: list[SSAValue] = []
-    for chunk in ac.chunks(d, tile, layout, facts, width):
+    for chunk in ac.chunks(d, tile, layout, facts, width, inside):
         if chunk.inside is None:
             parts.append(b.load(chunk.pointer, type, align=align))
             continue
@@ -127,7 +158,7 @@ def store(d: Distributor, op: xt.StoreTileOp) -> None:
     fragment = d.convert(fragment, facing_memory(op.tile, tile, fragment.layout))
     mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
     d.hazards.write(d, place_of(op.tile, fragment.layout))
-    store_value(d, op.tile, tile, fragment.value, fragment.layout, mask)
+    store_value(d, op.tile, tile, fragment.value, fragment.layout, mask, _may_branch(op))
 
 
 def store_value(
@@ -136,35 +167,43 @@ def store_value(
     tile: Tile,
     value: SSAValue,
     layout: Layout,
-    mask: SSAValue | None = None,
+    mask: SSAValue | None,
+    may_branch: bool,
 ) -> None:
     """Writes a fragment to a tile, where `mask` (a fragment of the same layout) holds; of replicas the first writes."""
     facts = ac.facts_of(tile_value, tile)
     dim, width = ac.vector_width(layout, tile, facts)
     first = d.first_replica(layout)
 
-    def by(width: int) -> None:
-        _store_chunks(d, tile, value, layout, facts, width, first, mask)
+    def by(width: int, inside: bool) -> None:
+        with d.scope():
+            _store_chunks(d, tile, value, layout, facts, width, first, mask, inside)
 
     extent = ac.straddles(layout, tile, facts, dim, width)
-    _choose(d, extent, width, by)
+    interior = ac.interior(d, tile, layout, width) if may_branch else None
+    _choose(d, extent, interior, width, by)
 
 
 def _choose(
-    d: Distributor, extent: SSAValue | int | None, width: int, by: Callable[[int], None]
-) -> None:
-    """Vectors where the extent is a multiple of them, elements where it is not."""
-    if extent is None:
-        by(width)
-        return
+    d: Distributor,
+    extent: SSAValue | int | None,
+    interior: SSAValue | None,
+    width: int,
+    by: Callable[[int, bool], Made],
+) -> list[SSAValue]:
+    """Without masks where the whole tile is inside; vectors where the extent is a multiple of them, elements where it
+    is not."""
     b = d.b
-    whole = b.cmp("eq", b.rem(extent, width), 0)
 
-    def scoped(width: int) -> None:
-        with d.scope():
-            by(width)
+    def masked() -> Made:
+        if extent is None:
+            return by(width, False)
+        whole = b.cmp("eq", b.rem(extent, width), 0)
+        return b.choose(whole, lambda: by(width, False), lambda: by(1, False))
 
-    b.choose(whole, lambda: scoped(width), lambda: scoped(1))
+    if interior is None:
+        return list(masked() or ())
+    return b.choose(interior, lambda: by(width, True), masked)
 
 
 def _store_chunks(
@@ -176,12 +215,13 @@ def _store_chunks(
     width: int,
     first: SSAValue | None,
     wanted: SSAValue | None,
+    inside: bool,
 ) -> None:
     b = d.b
     align = width * itemsize(tile.element)
     if facts.alignment < itemsize(tile.element):
         align = facts.alignment
-    for chunk in ac.chunks(d, tile, layout, facts, width):
+    for chunk in ac.chunks(d, tile, layout, facts, width, inside):
         part = d.pick(value, range(chunk.first, chunk.first + width))
         mask = b.both(chunk.inside, first)
         on = None if mask is None else ac.splat_mask(d, mask, width)

@@ -10,30 +10,41 @@
 Requires: products issued. Guarantees: the same values. A load beyond the loop's last iteration reads what the array has
 there, or nothing where that is outside of it, and is dropped.
 
+And a tile that is met by the sums of a loop behind it is loaded in front of that loop.
+
 So a warpgroup that has waited for its tiles does not wait again, for scales by group or the weights of a norm. Takes
 part: loads of one row or one column of an array that the
 kernel only reads, whose place depends on the counter and on nothing else in the loop, as far as registers hold them.
-Not in loops that gather: numbers of rows are loaded by the role that copies, which waits for nothing else.
+Not in loops that gather: numbers of rows are loaded by the role that copies, which waits for nothing else. Tiles are
+loaded in front of a loop (residuals, in what follows a product) where registers hold them beside its sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation
 
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.upstream.arith import element, element_bytes
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
 from tilewright.passes.loops import depends
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only
+from tilewright.targets.cuda.passes.multi_buffering import place_ops
+from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.uarch.nvidia import LANES, WARPGROUP
 
-MOST_HELD = 32
-"""Registers of a thread for what is loaded ahead."""
+MOST_HELD, MOST_BESIDE = 32, 192
+"""Registers of a thread for what is loaded ahead; for sums and what is loaded in front of their loop."""
+KINDS = (VectorType, stage.PendingType)
 
 
 def load_ahead(function: gpu.FuncOp) -> int:
@@ -59,6 +70,38 @@ def load_ahead(function: gpu.FuncOp) -> int:
         stages = dict.fromkeys((op for op in order if op not in ahead), 1)
         expand_ahead(PipelineSchedule(loop, stages, order, counts=1), lambda op, _: op)
         count += len(found)
+    return count + sum(
+        _load_above(loop, WARPGROUP * LANES * warpgroups(function))
+        for loop in [op for op in function.walk() if isinstance(op, scf.ForOp)]
+        if any(isinstance(op, stage.ProductIssueOp) for op in loop.body.block.ops)
+    )
+
+
+def _load_above(loop: scf.ForOp, threads: int) -> int:
+    """Loads in front of a loop of products the tiles of arrays that are only read which stand behind it, as far as
+    registers hold them beside its sums. Returns how many."""
+    block, count = loop.parent, 0
+    assert block is not None
+    sums = [vector_of(r.type) for r in loop.results if isinstance(r.type, KINDS)]
+    held = sum(4 * prod(kind.get_shape()) for kind in sums)
+    for op in list(ops_behind(loop)):
+        if (
+            not isinstance(op, xetile.LoadTileOp)
+            or len(op.values) != 1
+            or 1 in shape_of(op.values[0])
+        ):
+            continue
+        size = prod(shape_of(op.values[0])) * element_bytes(element(op.values[0].type))
+        places = place_ops(op)
+        if places is None or not is_read_only(op.tile) or op.tile_type.memory_space != 0:
+            continue
+        if held + size > 4 * MOST_BESIDE * threads:
+            continue
+        for each in [*places, op]:
+            if loop.is_before_in_block(each):
+                each.detach()
+                block.insert_op_before(each, loop)
+        held, count = held + size, count + 1
     return count
 
 

@@ -1,0 +1,44 @@
+"""Tiles that sums of products meet are loaded in front of the products, without masks where they are inside."""
+
+# Kernels are not typed Python, and fixtures give what they say.
+# pyright: reportMissingParameterType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.arrays import error
+from tests.targets.cuda.test_pad_tiles import run
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@tw.kernel
+def squared(A, B, bias, R, Y, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 32):
+    """relu(A B + bias)^2 + R."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    acc = tw.maximum(acc + tw.load_tile(tw.init_tile(bias, [n], (1, BN))).to(tw.f32), 0.0)
+    acc = acc * acc + tw.load_tile(tw.init_tile(R, [m, n], (BM, BN))).to(tw.f32)
+    tw.store_tile(acc.to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])
+@pytest.mark.parametrize("m, n", [(128, 128), (100, 104), (70, 75)])
+def test_residuals(dtype, m, n, rng):
+    shapes = (m, 48), (48, n), (n,), (m, n)
+    a, b, bias, r = (rng.standard_normal(s).astype(dtype) for s in shapes)
+    y = np.full((m, n), np.nan, dtype)
+    run(squared, [a, b, bias, r, y], 2, 2)
+    wide = [x.astype(np.float64) for x in (a, b, bias, r)]
+    want = np.maximum(wide[0] @ wide[1] + wide[2], 0) ** 2 + wide[3]
+    assert error(y, want) < (1e-3 if dtype is np.float16 else 8e-3)
+    text = squared.compile(a, b, bias, r, y, target="sm_90a").ir["stage"]
+    products = text.rfind("stage.mma.issue")
+    assert text.rfind("-> vector<64x64x", 0, products) > 0
+    assert "load_tile" in text[:products] and "load_tile" in text[products:]
