@@ -112,6 +112,9 @@ TABLES: dict[str, dict[str, str]] = {
         "logical_or bitwise_or": "a | b",
         "logical_xor bitwise_xor": "a ^ b",
         "logical_not invert": "~a",
+        "ldexp scalbn": "x * tw.exp2(y)",
+        "popcount popc bit_count bitwise_count": "; of u32: x - (x >> 1 & 0x55555555), then (x & 0x33333333) +"
+        " (x >> 2 & 0x33333333), then (x + (x >> 4) & 0x0F0F0F0F) * 0x01010101 >> 24",
         "umulhi mulhi": "(a.to(tw.u64) * b.to(tw.u64) >> 32).to(tw.u32)",
         "inline_asm_elementwise": "",
     },
@@ -169,7 +172,7 @@ METHODS: dict[str, str] = {
     "numel": "x.shape",
     "dim": "x.ndim",
     "stride": "A.strides",
-    "view": "; values have two dimensions: load the tile in the shape that is needed",
+    "view": "; values have two dimensions: load the tile in the shape that is needed; as another dtype: on the host",
     "copy": "; values never change: another name is another value",
     "clone": "; values never change: another name is another value",
     "float": "x.to(tw.f32)",

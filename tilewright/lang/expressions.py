@@ -117,7 +117,11 @@ def elements(frame: Frame, nodes: Sequence[ast.expr]) -> list[Any]:
             continue
         inner = frame.evaluate(element.value)
         if not carry.is_sequence(inner):
-            raise frame.error(element, f"{describe_type(inner)} cannot be unpacked")
+            raise frame.error(
+                element,
+                f"{describe_type(inner)} cannot be unpacked",
+                hint="a star takes a tuple or a list apart",
+            )
         found.extend(inner)
     return found
 
