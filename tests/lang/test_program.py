@@ -69,6 +69,7 @@ def test_named_barriers():
     y = poison(4, 8)
     run(pairs, 1, x, y)
     np.testing.assert_array_equal(y, x[[1, 0, 3, 2]])
+    assert "xe_nbar_wait_n_2" in pairs.compile(x, y, target="xe-pvc").ir["mach"]
 
 
 @tw.kernel

@@ -1,19 +1,18 @@
 """The tw dialect: what a Python kernel can say that no upstream dialect has.
 
-Printing, breakpoints for the reference executor, and the named barriers of subgroup level. It has
-no types of its own.
+Printing, and breakpoints for the reference executor. It has no types of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xdsl.dialects.builtin import ArrayAttr, IndexType, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.irdl import traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.effects import ORDER, PEOPLE, Acts
-from tilewright.dialects.fields import Op, Operand, Operands, Property, dialect, op_definition
+from tilewright.dialects.effects import PEOPLE, Acts
+from tilewright.dialects.fields import Op, Operands, Property, dialect, op_definition
 
 _VALUES = "($values^ `:` type($values))? attr-dict"
 
@@ -65,39 +64,6 @@ class BreakpointOp(Op):
     def verify_(self) -> None:
         if len(self.names) != len(self.values):
             raise VerifyException(f"{len(self.names)} names for {len(self.values)} operands")
-
-
-class _NamedBarrierOp(Op):
-    """The operands of both halves of a named barrier: which one, and how many subgroups meet."""
-
-    id: Operand[IndexType] = Operand(IndexType)
-    count: Operand[IndexType] = Operand(IndexType)
-    traits = traits_def(Acts(ORDER))
-    assembly_format = "$id `,` $count attr-dict"
-
-
-@op_definition
-class NamedBarrierArriveOp(_NamedBarrierOp):
-    """This subgroup has reached named barrier ``id``; it does not wait.
-
-    ```mlir
-    tw.named_barrier_arrive %id, %count
-    ```
-    """
-
-    name = "tw.named_barrier_arrive"
-
-
-@op_definition
-class NamedBarrierWaitOp(_NamedBarrierOp):
-    """Waits until ``count`` subgroups have reached named barrier ``id``.
-
-    ```mlir
-    tw.named_barrier_wait %id, %count
-    ```
-    """
-
-    name = "tw.named_barrier_wait"
 
 
 TW = dialect("tw", globals())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from typing import Any, TypeVar
 
-from xdsl.dialects import cf, gpu, vector
-from xdsl.ir import Operation
+from xdsl.dialects import arith, cf, gpu, vector
+from xdsl.dialects.builtin import i8
+from xdsl.ir import Operation, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
@@ -16,7 +16,7 @@ from tilewright.frozen import frozen
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.compute import reduction
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed, index_value, item, to
+from tilewright.lang.convert import computed, constant_ssa, index_operand, item, to
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type
 from tilewright.printed import spelled
@@ -119,15 +119,24 @@ class NamedBarrier:
 
     def arrive(self) -> None:
         """This subgroup is here; it goes on without waiting."""
-        self._emit(tw_dialect.NamedBarrierArriveOp)
+        self._emit(waits=False)
 
     def wait(self) -> None:
         """Waits until ``count`` subgroups have arrived; what they wrote before is seen."""
-        self._emit(tw_dialect.NamedBarrierWaitOp)
+        self._emit(waits=True)
 
-    def _emit(self, build: Callable[..., Operation]) -> None:
-        id, count = index_value(self.id, "id"), index_value(self.count, "count")
-        emitter("named_barrier").emit(build(id, count))
+    def _emit(self, waits: bool) -> None:
+        from tilewright.dialects import xegpu  # which few kernels are of
+
+        emit, bytes = emitter("named_barrier").emit, list[SSAValue]()
+        for what, number in (("id", self.id), ("count", self.count)):
+            found = index_operand(number, what)
+            if isinstance(found, int):
+                bytes.append(constant_ssa(found, dtypes.u8))
+            else:
+                bytes.append(emit(arith.IndexCastOp(found, i8)).result)
+        barrier = emit(xegpu.InitNbarrierOp(*bytes)).result
+        emit((xegpu.NbarrierWaitOp if waits else xegpu.NbarrierArriveOp)(barrier))
 
 
 @language
@@ -150,6 +159,8 @@ def named_barrier(id: int | Value, count: int | Value) -> NamedBarrier:
     for name, x in (("id", id), ("count", count)):
         if not isinstance(x, (int, Value)):
             raise ArgumentError(name, f"{name} must be an integer, not {describe_type(x)}")
+        if isinstance(x, int) and not 0 <= x < 256:
+            raise ArgumentError(name, f"{name} must be from 0 to 255, not {x}")
     return NamedBarrier(id, count)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.test_barriers import RING
+from tests.reference.test_barriers import RING, named
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
 from tilewright.diagnostics import CheckError
@@ -106,7 +106,7 @@ def test_lanes_of_subgroups_meet_at_named_barriers(rng):
 
 
 def test_a_producer_and_a_consumer_split_arriving_from_waiting(rng):
-    body = RING.replace("RELEASE", "tw.named_barrier_arrive %empty, %c1")
+    body = named(RING.replace("RELEASE", "arrive(%empty, %c1)"))
     arrays = [array(rng, "f32", 6), np.full(6, np.nan, np.float32)]
     source, out = agree(
         subgroup_kernel("%in: memref<6xf32>, %out: memref<6xf32>", body, subgroups=2), arrays
@@ -115,7 +115,7 @@ def test_a_producer_and_a_consumer_split_arriving_from_waiting(rng):
 
 
 def test_a_deadlock_says_where_everybody_is():
-    body = RING.replace("RELEASE", "")
+    body = named(RING.replace("RELEASE", ""))
     module = subgroup_kernel("%in: memref<6xf32>, %out: memref<6xf32>", body, subgroups=2)
     with pytest.raises(CheckError) as caught:
         emulate(module, (1, 1, 1), [np.zeros(6, np.float32), np.zeros(6, np.float32)])
@@ -146,9 +146,9 @@ def test_participants_must_agree():
     body = """
   %s = gpu.subgroup_id
   %n = arith.addi %s, %c1 : index
-  tw.named_barrier_arrive %c0, %n"""
+  arrive(%c0, %n)"""
     with pytest.raises(CheckError, match="different numbers of participants"):
-        emulate(subgroup_kernel("", body, subgroups=2), (1, 1, 1), [])
+        emulate(subgroup_kernel("", named(body), subgroups=2), (1, 1, 1), [])
 
 
 def test_a_subgroup_may_wait_for_what_another_writes(rng):

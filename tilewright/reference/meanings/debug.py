@@ -14,9 +14,6 @@ from tilewright.diagnostics import location_of
 from tilewright.dialects import tw
 from tilewright.dialects.nesting import enclosing
 from tilewright.printed import number, spelled
-from tilewright.reference.barriers import NamedBarrierState
-from tilewright.reference.machine import Group
-from tilewright.reference.program import Segment, Successors, goes
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import row_count, take
@@ -76,19 +73,3 @@ def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
     debugger.prompt = "(kernel) "
     code = compile("...", "<kernel>", "exec")
     debugger.runctx(code, {"np": np}, dict(variables))
-
-
-@goes("tw.named_barrier_arrive")
-def named_barrier_arrive(group: Group, op: Operation, then: Segment) -> Successors:
-    released = group.machine.barriers.arrive(group, op, _named(group, op))
-    return [(then, group.index), *released]
-
-
-@goes("tw.named_barrier_wait")
-def named_barrier_wait(group: Group, op: Operation, then: Segment) -> Successors:
-    return group.machine.barriers.wait(group, op, _named(group, op), then)
-
-
-def _named(group: Group, op: Operation) -> NamedBarrierState:
-    number, count = (group.get(operand) for operand in op.operands)
-    return NamedBarrierState(number, count)

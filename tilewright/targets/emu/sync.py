@@ -40,15 +40,9 @@ def init_nbarrier(low: Lowering, op: xegpu.InitNbarrierOp) -> None:
     low.env[op.results[0]] = v.Barrier(low.b.rem(number, 256), low.b.rem(count, 256))
 
 
-@lowers(
-    *("xegpu.nbarrier_arrive", "tw.named_barrier_arrive"),
-    *("xegpu.nbarrier_wait", "tw.named_barrier_wait"),
-)
-def at_named_barrier(low: Lowering, op: Operation) -> None:
-    if isinstance(op, xegpu.NbarrierArriveOp | xegpu.NbarrierWaitOp):
-        found = low.env[op.nbarrier]
-    else:
-        found = v.Barrier(*(low.index(x, "a barrier's operand") for x in op.operands))
+@lowers("xegpu.nbarrier_arrive", "xegpu.nbarrier_wait")
+def at_named_barrier(low: Lowering, op: xegpu.NbarrierArriveOp | xegpu.NbarrierWaitOp) -> None:
+    found = low.env[op.nbarrier]
     assert isinstance(found, v.Barrier)
     low.together()
     low.uses_named = True
