@@ -157,6 +157,11 @@ def current() -> Knobs:
     return found
 
 
+def thread_count() -> int:
+    """Threads that work for this process: TILEWRIGHT_NUM_THREADS, or the cores that it may use."""
+    return current().num_threads or len(os.sched_getaffinity(0))
+
+
 @contextmanager
 def override(**changes: Any) -> Generator[Knobs, None, None]:
     """Replaces some knobs inside a ``with`` block: ``override(num_threads=1)``.

@@ -21,6 +21,7 @@ from tilewright.codegen.elf import Image, Unplaceable, objects, undefined_symbol
 from tilewright.codegen.support import support_address
 from tilewright.codegen.target import TEXTS_AT_ONCE, LLVMTarget
 from tilewright.diagnostics import CompileError
+from tilewright.knobs import thread_count
 
 LIBRARY = re.compile(
     "mem(cpy|move|set|cmp)|bcmp|aligned_alloc|free"
@@ -124,8 +125,7 @@ class Ahead:
 
     def begin(self, text: str) -> None:
         self._waiting.append(text)
-        # Beside this thread, which prints.
-        others = max(1, min(len(os.sched_getaffinity(0)), TEXTS_AT_ONCE) - 1)
+        others = min(thread_count(), TEXTS_AT_ONCE) - 1  # beside this thread, which prints
         if sum(thread.is_alive() for thread in self._threads) < others:
             made = partial(copy_context().run, self._make_all)
             thread = threading.Thread(target=made, name="tilewright-objects")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from functools import cache
 from math import copysign, inf
 from typing import TYPE_CHECKING, Any
 
-from tilewright import forks, knobs
+from tilewright import forks
 from tilewright.codegen.elf import objects
 from tilewright.dtypes import from_name
 from tilewright.targets.stages import Texts
@@ -92,8 +91,3 @@ def scalar_word(kind: str, value: Any) -> int:
         except OverflowError:
             data = struct.pack("<" + kind, copysign(inf, value))
     return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
-
-
-def thread_count() -> int:
-    """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
-    return knobs.current().num_threads or len(os.sched_getaffinity(0))

@@ -232,11 +232,16 @@ class FusedPlanner:
 
     def cheap(self, value: SSAValue) -> bool:
         """Is computing the value again no dearer than reading it back?"""
-        return self.again(value) <= AGAIN
+        return self.again(value, {}) <= AGAIN
 
-    def again(self, value: SSAValue) -> float:
+    def again(self, value: SSAValue, known: dict[SSAValue, float]) -> float:
         """Instructions that compute a vector of a value again, its loads among them."""
         value = self.e.values.real(value)
+        if value not in known:  # once, or as often as paths lead to it
+            known[value] = self._again(value, known)
+        return known[value]
+
+    def _again(self, value: SSAValue, known: dict[SSAValue, float]) -> float:
         if value in self.e.values.buffers:
             return inf if self.e.values.buffers[value] in self.destinations else 1
         if not isinstance(value, OpResult) or value.op.parent is not self.block:
@@ -256,7 +261,7 @@ class FusedPlanner:
         wide = [v for v in op.operands if isinstance(v.type, VectorType)]
         if isinstance(op, SINGLE):  # of a row that is one element repeated, the element waits
             wide = [v for v in wide if not self.e.same_along_row(v)]
-        return own + sum(self.again(v) for v in wide)
+        return own + sum(self.again(v, known) for v in wide)
 
     def near(self, value: SSAValue) -> bool:
         """Does a row of a value wait in the first cache, and no other row share it?"""

@@ -14,6 +14,7 @@ from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import host_core
 from tilewright.diagnostics import UnsupportedError
+from tilewright.knobs import thread_count
 from tilewright.passes.observer import Observer, ignore
 from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
@@ -25,7 +26,7 @@ from tilewright.targets.cpu.merging import ALONE, Merging, is_much, may_pay
 from tilewright.targets.cpu.numbering import Numbering
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
 from tilewright.targets.failed_programs import failure
-from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
+from tilewright.targets.host import HostExecutable, loaded, scalar_word
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
 from tilewright.uarch.cpu import ROW_RATES

@@ -64,9 +64,7 @@ def thin_costs(
     depth = in_whole(p.k, vector // 4) + THIN_SUMS * blocks if long.along_k else p.k
     multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
     multiplied = hypot(multiplied + near, read) + p.k * (unpaired or 0) * ALONE_SECONDS
-    out = (
-        p.a.mean * rates.row if left == 1 else 0.0
-    )  # as beside panels, which few rows compare with
+    out = p.a.mean * rates.row if left == 1 else 0.0  # as beside panels, which few rows meet
     return [("products", multiplied, True), ("copies", packed, True), ("sums", out, True)]
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
@@ -175,7 +175,8 @@ def _first(loop: scf.ForOp) -> set[Operation] | None:
 def _reads_first(loop: scf.ForOp, written: set[SSAValue]) -> bool:
     """May all loads of several iterations come first?"""
     arrays = {_array(op.pointer) for op in loop.body.block.ops if isinstance(op, LOADS)}
-    known = all(isinstance(each, BlockArgument) for each in arrays | written)
+    owners = (v.block.parent_op() for v in arrays | written if isinstance(v, BlockArgument))
+    known = sum(isinstance(op, func.FuncOp) for op in owners) == len(arrays | written)
     return known and not arrays & written and _first(loop) is not None
 
 

@@ -15,12 +15,13 @@ from tilewright.codegen.jit import compile_object, toolchain_version
 from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import native
 from tilewright.diagnostics import CheckError, CompileError, Location, location_of, unsupported
+from tilewright.knobs import thread_count
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import EmuLauncher, EmuWorker
-from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
+from tilewright.targets.host import HostExecutable, loaded, scalar_word
 from tilewright.targets.host_arguments import argument_kinds
 from tilewright.targets.stages import StageTexts, source_of
 
