@@ -16,6 +16,8 @@ from tilewright.frozen import frozen
 from tilewright.layout.digits import Axis, LayoutError, Shape
 from tilewright.layout.surface import Distribution, slice_
 
+FIELDS = ("sg_layout", "sg_data", "inst_data", "lane_layout", "lane_data")
+
 
 @frozen
 class BoundMap:
@@ -58,7 +60,7 @@ class BoundMap:
         extent = self.shape[dim] // size
         if extent > 1:
             return self.joined(dim, size)
-        return BoundMap(on_field(self.map, self.fields[dim], 1), self._with(dim, 1))
+        return BoundMap(on_field(self.map, self.fields[dim], 1), with_extent(self.shape, dim, 1))
 
     def joined(self, dim: int, size: int) -> BoundMap:
         """Runs of ``size`` elements, which one owner has, become one."""
@@ -73,13 +75,14 @@ class BoundMap:
                     f"{name} {field[at]} in dimension {at} splits an element of {size} parts"
                 )
         return BoundMap(
-            self._counted(at, lambda n: n // size), self._with(dim, self.shape[dim] // size)
+            self._counted(at, lambda n: n // size),
+            with_extent(self.shape, dim, self.shape[dim] // size),
         )
 
     def expanded(self, dim: int, size: int) -> BoundMap:
         """Every element becomes ``size`` consecutive ones of the same owner."""
         counted = self._counted(self.fields[dim], lambda n: n * size)
-        return BoundMap(counted, self._with(dim, self.shape[dim] * size))
+        return BoundMap(counted, with_extent(self.shape, dim, self.shape[dim] * size))
 
     def sliced(self, *dims: int) -> BoundMap:
         """Of a value without dimensions that it was reduced along."""
@@ -112,18 +115,12 @@ class BoundMap:
         found = inserted_field(self.map, at, extent)
         return BoundMap(found, (*self.shape[:dim], extent, *self.shape[dim:]))
 
-    def _with(self, dim: int, extent: int) -> Shape:
-        return (*self.shape[:dim], extent, *self.shape[dim + 1 :])
-
     def _counted(self, at: int, change: Callable[[int], int]) -> Distribution:
         """The map whose blocks have another number of elements in a dimension of the fields."""
-        d = self.map
-
-        def each(field: Shape | None) -> Shape | None:
-            return None if field is None else (*field[:at], change(field[at]), *field[at + 1 :])
-
-        return replace(
-            d, sg_data=each(d.sg_data), inst_data=each(d.inst_data), lane_data=each(d.lane_data)
+        return map_fields(
+            self.map,
+            lambda f: with_extent(f, at, change(f[at])),
+            ("sg_data", "inst_data", "lane_data"),
         )
 
 
@@ -135,51 +132,36 @@ def kept_fields(d: Distribution) -> list[int]:
     return [i for i in range(d.field_rank) if i not in d.sliced]
 
 
+def with_extent(values: Shape, dim: int, value: int) -> Shape:
+    """The numbers with another one in a dimension."""
+    return (*values[:dim], value, *values[dim + 1 :])
+
+
+def map_fields(
+    d: Distribution, change: Callable[[Shape], Shape], names: Sequence[str] = FIELDS
+) -> Distribution:
+    """The map with every field of these that it has changed alike."""
+    return replace(d, **{n: change(f) for n in names if (f := getattr(d, n)) is not None})
+
+
 def on_field(d: Distribution, dim: int, data: int) -> Distribution:
     """The map with another block along a dimension of the fields; what lies below the subgroup shrinks to the block."""
-
-    def at(field: tuple[int, ...] | None, value: int) -> tuple[int, ...] | None:
-        return None if field is None else (*field[:dim], value, *field[dim + 1 :])
-
-    inst = d.inst_data
-    if inst is not None and data % inst[dim]:
-        inst = at(inst, data)
-    lane_layout, lane_data = d.lane_layout, d.lane_data
-    if lane_layout is not None and lane_data is not None:
-        limit = inst[dim] if inst is not None else data
-        if limit % (lane_layout[dim] * lane_data[dim]):
-            lane_data = at(lane_data, 1)
-    return replace(
-        d, sg_data=at(d.sg_data, data), inst_data=inst, lane_layout=lane_layout, lane_data=lane_data
-    )
-
-
-def map_fields(d: Distribution, change: Callable[[Shape], Shape]) -> Distribution:
-    """The map with every field that it has changed alike."""
-
-    def each(field: Shape | None) -> Shape | None:
-        return None if field is None else change(field)
-
-    return replace(
-        d,
-        sg_layout=each(d.sg_layout),
-        sg_data=each(d.sg_data),
-        inst_data=each(d.inst_data),
-        lane_layout=each(d.lane_layout),
-        lane_data=each(d.lane_data),
-    )
+    shrinks = d.inst_data is not None and data % d.inst_data[dim] > 0
+    names = ("sg_data", "inst_data") if shrinks else ("sg_data",)
+    found = map_fields(d, lambda f: with_extent(f, dim, data), names)
+    limit = data if found.inst_data is None else found.inst_data[dim]
+    if d.lane_layout and d.lane_data and limit % (d.lane_layout[dim] * d.lane_data[dim]):
+        found = map_fields(found, lambda f: with_extent(f, dim, 1), ("lane_data",))
+    return found
 
 
 def inserted_field(d: Distribution, at: int, extent: int) -> Distribution:
     """The map with one more dimension of the fields, in front of ``at``, of which every owner has the whole."""
-    order = d.order or tuple(reversed(range(d.field_rank)))
     more = map_fields(d, lambda f: (*f[:at], 1, *f[at:]))
+    more = map_fields(more, lambda f: with_extent(f, at, extent), ("sg_data",))
     return replace(
         more,
-        sg_data=None
-        if more.sg_data is None
-        else tuple(extent if i == at else n for i, n in enumerate(more.sg_data)),
-        order=(*(o + (o >= at) for o in order), at),
+        order=(*(o + (o >= at) for o in d.id_order), at),
         sliced=tuple(s + (s >= at) for s in d.sliced),
     )
 
@@ -189,9 +171,8 @@ def permuted_fields(d: Distribution, permutation: Sequence[int]) -> Distribution
     rank = d.field_rank
     if sorted(permutation) != list(range(rank)):
         raise LayoutError(f"{[*permutation]} is no permutation of {rank} dimensions")
-    order = d.order or tuple(reversed(range(rank)))
     moved = map_fields(d, lambda f: tuple(f[i] for i in permutation))
-    return replace(moved, order=tuple(permutation.index(dim) for dim in order))
+    return replace(moved, order=tuple(permutation.index(dim) for dim in d.id_order))
 
 
 def without_single(d: Distribution) -> Distribution:
@@ -284,7 +265,7 @@ def _merged(result: Distribution, result_shape: Shape, shape: Shape) -> Distribu
     vanish or appear. LayoutError where the ownership is not that of any map of ``shape``: the candidate is compared
     with the given one in normal form."""
     groups = _groups(shape, result_shape)
-    order = result.order or tuple(reversed(range(result.field_rank)))
+    order = result.id_order
 
     # A dimension that appears with extent 1 is linearised next to the one that follows it.
     place = [-1] * (len(groups) + 1)
@@ -327,60 +308,34 @@ def _groups(shape: Shape, result_shape: Shape) -> list[list[int]]:
 
 def _split(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> Distribution:
     """One dimension becomes several: blocks and grid are distributed from the innermost outwards."""
-    fields = {
-        "sg_layout": [1] * len(other),
-        "sg_data": [1] * len(other),
-        "inst_data": [1] * len(other),
-        "lane_layout": [1] * len(other),
-        "lane_data": [1] * len(other),
-    }
     groups = _groups(shape, other)
-    order: list[int] = []
-    ranks = d.order or tuple(reversed(range(len(shape))))
-    for dim in ranks:
-        order += reversed(groups[dim])
+    order = [i for dim in d.id_order for i in reversed(groups[dim])]
     order += [i for i in reversed(range(len(other))) if i not in order]
-    for dim, group in enumerate(groups):
-        levels = (
-            ("lane_data", d.lane_data),
-            ("lane_layout", d.lane_layout),
-            ("inst_data", d.inst_data),
-            ("sg_data", d.sg_data),
-        )
-        for name, field in levels:
-            if field is not None:
-                _distribute(field[dim], group, other, fields[name], name)
-        if d.sg_layout is not None:
-            room = [other[i] // fields["sg_data"][i] for i in range(len(other))]
-            _distribute(d.sg_layout[dim], group, room, fields["sg_layout"], "sg_layout")
-    found = Distribution(
-        **{  # pyright: ignore[reportArgumentType]
-            name: tuple(values) if getattr(d, name) is not None else None
-            for name, values in fields.items()
-        },
-        order=tuple(order),
-    )
-    if found.over(other).only(Axis.SUBGROUP, Axis.LANE) != d.over(shape).only(
-        Axis.SUBGROUP, Axis.LANE
-    ).reshaped(other):
-        mine = found.over(other).on(Axis.SUBGROUP)
-        if mine != d.over(shape).reshaped(other).on(Axis.SUBGROUP):
-            raise LayoutError(
-                f"the ownership of {[*shape]} cannot be written as a map of {[*other]}"
-            )
+    fields: dict[str, Shape] = {}
+    for name in ("lane_data", "lane_layout", "inst_data", "sg_data", "sg_layout"):
+        room = other
+        if name == "sg_layout" and "sg_data" in fields:
+            room = tuple(n // part for n, part in zip(other, fields["sg_data"], strict=True))
+        if (field := getattr(d, name)) is not None:
+            fields[name] = _distribute(field, groups, room, name)
+    found = replace(Distribution(order=tuple(order)), **fields)
+    mine, wanted = (each.only(Axis.SUBGROUP) for each in (found.over(other), d.over(shape)))
+    if mine != wanted.reshaped(other):
+        raise LayoutError(f"the ownership of {[*shape]} cannot be written as a map of {[*other]}")
     return found
 
 
-def _distribute(
-    total: int, group: list[int], room: Sequence[int], field: list[int], what: str
-) -> None:
-    for dim in reversed(group):
-        here = min(total, room[dim])
-        if total % here or room[dim] % here:
-            raise LayoutError(f"{what} {total} does not split over {[room[i] for i in group]}")
-        field[dim] = here
-        total //= here
-    if total > 1 and group:
-        if what != "sg_layout":
-            raise LayoutError(f"{what} is larger than the dimension that it is distributed to")
-        field[group[0]] *= total
+def _distribute(field: Shape, groups: list[list[int]], room: Shape, name: str) -> Shape:
+    """A field's numbers over the dimensions that each of its dimensions becomes."""
+    found = [1] * len(room)
+    for total, group in zip(field, groups, strict=True):
+        for dim in reversed(group):
+            found[dim] = min(total, room[dim])
+            if total % found[dim] or room[dim] % found[dim]:
+                raise LayoutError(f"{name} {total} does not split over {[room[i] for i in group]}")
+            total //= found[dim]
+        if total > 1 and group:
+            if name != "sg_layout":
+                raise LayoutError(f"{name} is larger than the dimension that it is distributed to")
+            found[group[0]] *= total
+    return tuple(found)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.frozen import frozen
-from tilewright.layout.digits import LayoutError, Shape
+from tilewright.layout.bound import map_fields, with_extent
+from tilewright.layout.digits import LayoutError
 from tilewright.layout.surface import Distribution
 
 
@@ -37,8 +38,7 @@ def mma_operands(
     if c.rank != 2 or c.sliced:
         raise LayoutError(f"the map of a matrix product has rank 2, not {c.rank}")
     bare = replace(c, inst_data=None, lane_data=None, lane_layout=None)
-    a = replace(bare, sg_data=_with(c.sg_data, 1, k))
-    b = replace(bare, sg_data=_with(c.sg_data, 0, k))
+    a, b = (map_fields(bare, lambda f, n=n: with_extent(f, n, k), ("sg_data",)) for n in (1, 0))
     if instruction is not None:
         i = instruction
         a = replace(a, inst_data=(i.m, i.k), lane_layout=c.lane_layout)
@@ -47,7 +47,3 @@ def mma_operands(
             a = replace(a, lane_data=(1, i.pack_a))
             b = replace(b, lane_data=(i.pack_b, 1))
     return a, b
-
-
-def _with(values: Shape | None, dim: int, value: int) -> Shape | None:
-    return None if values is None else (*values[:dim], value, *values[dim + 1 :])

@@ -64,6 +64,15 @@ class Distribution:
         return self.field_rank - len(self.sliced)
 
     @property
+    def id_order(self) -> Shape:
+        """The dimensions of the fields in which ids count, fastest first."""
+        return self.order or tuple(reversed(range(self.field_rank)))
+
+    def groups(self, dim: int) -> int:
+        """How many subgroups there are along a dimension of the fields."""
+        return 1 if self.sg_layout is None else self.sg_layout[dim]
+
+    @property
     def subgroups(self) -> int:
         """Number of subgroups of the workgroup, replicas included."""
         return prod(self.sg_layout or (1,))
@@ -177,8 +186,7 @@ class Distribution:
         sizes = [f[dim] for f in (self.inst_data,) if f is not None]
         lanes = (self.lane_layout or (1,) * (dim + 1))[dim]
         lanes *= (self.lane_data or (1,) * (dim + 1))[dim]
-        groups = 1 if self.sg_layout is None else self.sg_layout[dim]
-        return groups * max([lanes, *sizes])
+        return self.groups(dim) * max([lanes, *sizes])
 
 
 def wg_map(

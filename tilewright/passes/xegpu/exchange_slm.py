@@ -458,7 +458,7 @@ def split_at(d: Distribution, shape: Shape, dim: int) -> tuple[list[int], Distri
     def put(field: Shape | None, owners: int, inner: int) -> Shape | None:
         return None if field is None else (*field[:at], *ones, owners, inner, *field[at + 1 :])
 
-    order = d.order or tuple(reversed(range(d.field_rank)))
+    order = d.id_order
     moved: list[int] = []
     for o in order:
         moved += [*reversed(range(at, at + grow + 1))] if o == at else [o + grow if o > at else o]

@@ -137,7 +137,7 @@ def _repeated(op: vector.BroadcastOp) -> Callable[[Distribution], Distribution]:
         for dim, extent in enumerate(wide):
             if dim >= lead and narrow[dim - lead] == extent:
                 continue
-            groups = 1 if whole.sg_layout is None else whole.sg_layout[fields[dim]]
+            groups = whole.groups(fields[dim])
             stated = None if dim >= lead or whole.sg_data is None else whole.sg_data[fields[dim]]
             if stated is None or extent % stated or (extent // stated) % groups:
                 part = extent // groups if extent % groups == 0 else extent
@@ -163,7 +163,7 @@ def _reduction(op: MultiReductionOp) -> Iterator[Relation[Distribution]]:
             return None
         whole = replace(d, sliced=())
         for dim in dims:
-            groups = 1 if whole.sg_layout is None else whole.sg_layout[dim]
+            groups = whole.groups(dim)
             stated = None if whole.sg_data is None else whole.sg_data[dim]
             if stated is not None and stated * groups != shape[dim]:
                 fits = shape[dim] % groups == 0

@@ -102,7 +102,7 @@ class SubgroupIds(Folding):
             return 0
         assert d.sg_layout is not None
         weight = 1
-        for dim in d.order or tuple(reversed(range(d.field_rank))):
+        for dim in d.id_order:
             if dim == field:
                 break
             weight *= d.sg_layout[dim]
