@@ -159,7 +159,7 @@ def transpose() -> Picture:
     for grid in ([4, 8], [32, 1]):
         source = ly.wg_map(grid, [64, 32]).over([256, 32])
         title = f"loaded with sg_layout = {grid}"
-        pictures.append(draw.traffic(plan.transpose(source, target), title, cell=9))
+        pictures.append(draw.traffic(plan.convert(source.permuted((1, 0)), target), title, cell=9))
     return stack(pictures, across=True)
 
 

@@ -52,7 +52,7 @@ def test_xegpu_transpose_swaps_order_and_moves_nothing():
     source = BoundMap(result, (128, 512)).permuted((1, 0)).map
     assert source == ly.layout([8, 4], [64, 32], [16, 16], [16, 1], [1, 1], [0, 1])
     x, y = source.over([512, 128]), result.over([128, 512])
-    assert ly.plan.transpose(x, y).kind <= ly.Move.REGISTERS
+    assert ly.plan.convert(x.permuted((1, 0)), y).kind <= ly.Move.REGISTERS
 
 
 def test_xegpu_broadcast_takes_a_slice_for_any_sg_layout():
@@ -105,7 +105,7 @@ def test_a_permuted_map_is_the_permuted_normal_form(case):
     source_shape = _source_shape(shape, permutation)
     back = [permutation.index(dim) for dim in range(len(shape))]
     source = BoundMap(named, shape).permuted(back).map
-    moved = ly.plan.transpose(source.over(source_shape), named.over(shape), permutation)
+    moved = ly.plan.convert(source.over(source_shape).permuted(permutation), named.over(shape))
     assert moved.kind <= ly.Move.REGISTERS
 
 

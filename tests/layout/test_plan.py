@@ -25,7 +25,7 @@ def values(layout: Layout) -> np.ndarray:
 def test_transpose_optimisation_of_the_rfc(grid, kind, exchanging):
     source = ly.wg_map(grid, [64, 32]).over([256, 32])
     target = ly.wg_map([8, 4], [32, 64]).over([32, 256])
-    moved = plan.transpose(source, target)
+    moved = plan.convert(source.permuted((1, 0)), target)
     assert (moved.kind, moved.exchanging_subgroups) == (kind, exchanging)
     data = distribute(source, values(source))
     assert np.array_equal(collect(target, apply(moved, data)), values(source).T)

@@ -43,22 +43,22 @@ def test_facts_of_arguments():
 
 
 @pytest.mark.parametrize(
-    ("facts", "whole"),
+    ("facts", "divisors"),
     [
-        ("[{div = [64, 32]}, {}, {}]", (True, True)),
-        ("[{div = [64, 16]}, {}, {}]", (True, False)),
-        ("[{div = [32, 32]}, {}, {}]", (False, True)),
-        ("[{}, {}, {}]", (False, False)),
-        ("", (False, False)),
+        ("[{div = [64, 32]}, {}, {}]", (64, 32)),
+        ("[{div = [64, 16]}, {}, {}]", (64, 16)),
+        ("[{}, {}, {}]", (1, 1)),
+        ("", (1, 1)),
     ],
 )
-def test_tiles_that_no_edge_cuts(facts: str, whole: tuple[bool, bool]):
+def test_what_divides_extents(facts: str, divisors: tuple[int, int]):
     analysis = analyse(FORMS["carried tile"], facts=facts)
     (load,) = analysis.accesses
-    assert (analysis.whole(load, 0), analysis.whole(load, 1)) == whole
+    assert tuple(map(analysis.divisor, load.extents)) == divisors
+    assert tuple(map(analysis.divisor, load.offsets)) == (64, 32)
 
 
-def test_an_offset_between_tiles_is_cut():
+def test_what_divides_an_offset_between_tiles():
     analysis = analyse(
         f"""
   %o = arith.addi %m, %c8 : index
@@ -67,7 +67,6 @@ def test_an_offset_between_tiles_is_cut():
         facts="[{div = [64, 64]}, {}, {}]",
     )
     (load,) = analysis.accesses
-    assert (analysis.whole(load, 0), analysis.whole(load, 1)) == (False, True)
     assert analysis.divisor(load.offsets[0]) == 8 and analysis.divisor(load.offsets[1]) == 0
 
 

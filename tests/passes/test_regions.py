@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
-from tilewright.passes.regions import difference, interval, separated
+from tilewright.passes.regions import difference, separated
 
 POINTS = {"p": range(4), "q": range(3), "n": range(3), "m": range(2)}
 
@@ -88,25 +88,6 @@ def test_separation_is_found_where_it_is():
     assert name([(4 * half, 4), (4 * odd, 4)]) == {"p"} and name([(4 * half, 4)]) == set()
     assert name([(24 * p + 12 * m + 4 * n, 4)]) == {"p", "m", "n"}
     assert name([(4 * p, 4), (4 * p + 4 * n, 4)]) == {"p", "n"}
-
-
-@settings(max_examples=250, deadline=None)
-@given(st.integers(0, 1 << 30))
-def test_intervals_cover_every_place(seed: int):
-    world = World()
-    ((offset, size),) = draw(world, seed, 1)
-    counts = {s: Expr.of(len(POINTS[s.name])) for s in world.symbols.values()}
-    box = interval(offset, size, counts)
-    if box is None:
-        assert any(s.kind is Kind.APPLY for s in offset.symbols)
-        return
-    start, length = box.start.constant, box.length.constant
-    assert start is not None and length is not None
-    touched = {world.at(offset, p) + i for p in world.points() for i in range(size)}
-    whole = set(range(start, start + length))
-    assert touched <= whole and {start, start + length - 1} <= touched
-    if box.dense:
-        assert touched == whole
 
 
 @settings(max_examples=250, deadline=None)

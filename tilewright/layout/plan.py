@@ -101,18 +101,6 @@ def convert(source: Layout, target: Layout) -> ConversionPlan:
     return gather(source, target, lambda c: c)
 
 
-def transpose(
-    source: Layout, target: Layout, permutation: Sequence[int] = (1, 0)
-) -> ConversionPlan:
-    """Result dimension i is source dimension ``permutation[i]``."""
-    _same_shape([source.shape[p] for p in permutation], target.shape)
-
-    def through(c: Coords) -> Coords:
-        return tuple(c[permutation.index(d)] for d in range(source.rank))
-
-    return gather(source, target, through)
-
-
 @frozen
 class Reduction:
     """How a reduction along one dimension combines what the owners hold, from the inside out.

@@ -17,7 +17,7 @@ and covers 256 rows from 256*pid0 and ``32*trips`` columns from 0 over the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -41,7 +41,7 @@ from tilewright.passes.memory_objects import (
     memory_space,
     named_roots,
 )
-from tilewright.passes.regions import Interval, difference, interval, separated
+from tilewright.passes.regions import difference, separated
 
 
 class AccessKind(StrEnum):
@@ -113,12 +113,6 @@ class Access:
     def step(self, loop: Loop) -> tuple[Expr | None, ...]:
         """Change of each offset per iteration; None where it is not always the same."""
         return tuple(offset.step(loop.counter) for offset in self.offsets)
-
-    def fits(self, dim: int) -> bool:
-        """Whether the access provably stays inside its base matrix along ``dim``, for every id."""
-        low, _ = self.offsets[dim].range()
-        _, over = (self.offsets[dim] + self.box_shape[dim] - self.extents[dim]).range()
-        return low is not None and low >= 0 and over is not None and over <= 0
 
     def __str__(self) -> str:
         where = "scattered" if self.scattered else ", ".join(map(str, self.offsets))
@@ -192,43 +186,6 @@ class AccessAnalysis(Scalars):
         base, dim = symbol.key
         div = self.facts(base).div
         return div[dim] if dim < len(div) else 1
-
-    # Regions.
-    def whole(self, access: Access, dim: int) -> bool:
-        """Whether every instance lies wholly inside or wholly outside of its matrix along ``dim``.
-
-        Such an access needs no mask there, only a test: both its offset and the extent are multiples
-        of its size.
-        """
-        if access.scattered:
-            return False
-        size = access.box_shape[dim]
-        parts = (access.offsets[dim], access.extents[dim])
-        return all(self.divisor(e) % size == 0 for e in parts)
-
-    def region(
-        self, access: Access, *, loops: Iterable[Loop] = (), axes: Iterable[int] = ()
-    ) -> tuple[Interval, ...] | None:
-        """The box that an access covers while the counters of ``loops`` and the program ids of
-        ``axes`` take all of their values and everything else stays; one interval per dimension.
-
-        None where an offset is not affine in them with known coefficients, or a trip count is
-        unknown. Not clipped to the base matrix. A loop that may run zero times covers what one trip
-        would.
-        """
-        if access.scattered:
-            return None
-        counts = {self.program_id(a): Expr.symbol(self.grid_dim(a)) for a in axes}
-        for loop in loops:
-            if access.depends_on(loop) and loop.trips is None:
-                return None
-            counts[loop.counter] = loop.trips if loop.trips is not None else Expr.of(1)
-        dims = [
-            interval(offset, size, counts)
-            for offset, size in zip(access.offsets, access.box_shape, strict=True)
-        ]
-        known = tuple(d for d in dims if d is not None)
-        return known if len(known) == len(dims) else None
 
     # Aliasing and order.
     def read_only(self, root: SSAValue) -> bool:

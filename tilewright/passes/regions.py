@@ -1,45 +1,13 @@
-"""Boxes and distances: what access analysis computes from offsets, without looking at any op.
+"""Distances: what access analysis computes from offsets, without looking at any op.
 
 All functions are conservative: None, or an empty set, means that nothing could be proven.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from tilewright.frozen import frozen
 from tilewright.passes.affine import Expr, Kind, Symbol
-
-
-@frozen
-class Interval:
-    """Elements ``[start, start + length)`` of one dimension; ``dense`` if all of them are touched."""
-
-    start: Expr
-    length: Expr
-    dense: bool
-
-    def __str__(self) -> str:
-        return f"{self.start} +{self.length}" + ("" if self.dense else " (with gaps)")
-
-
-def interval(offset: Expr, size: int, counts: Mapping[Symbol, Expr]) -> Interval | None:
-    start, length, dense = offset, Expr.of(size), True
-    steps: list[tuple[int, Symbol]] = []
-    for symbol in counts:
-        if not offset.depends_on(symbol):
-            continue
-        step = offset.step(symbol)
-        if step is None or (c := step.constant) is None:
-            return None
-        steps.append((c, symbol))
-    for c, symbol in sorted(steps, key=lambda item: abs(item[0])):
-        _, reach = (abs(c) - length).range()
-        dense = dense and reach is not None and reach <= 0
-        last = counts[symbol] - 1
-        start = start.substitute({symbol: Expr.of(0) if c > 0 else last})
-        length = length + last * abs(c)
-    return Interval(start, length, dense)
 
 
 def difference(x: Expr, y: Expr, common: Collection[Symbol]) -> tuple[int | None, int | None]:

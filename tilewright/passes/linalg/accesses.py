@@ -78,12 +78,6 @@ class Linear:
     terms: tuple[tuple[ProgramLoop, int], ...]
     constant: int = 0
 
-    @property
-    def only(self) -> ProgramLoop | None:
-        """The loop that it is; None where it is more."""
-        one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
-        return self.terms[0][0] if one else None
-
 
 def linear(expr: AffineExpr, bound: Sequence[Linear | None]) -> Linear | None:
     """An affine expression of dimensions that are bound to functions of loops; None where it is not linear."""
