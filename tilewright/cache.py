@@ -23,12 +23,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright import knobs, private
+from tilewright.frozen import record
 
 MAGIC = b"tilewright-kernel-1\n"
 SUFFIX = ".kernel"
@@ -42,7 +42,7 @@ FOLDERS = 256
 """Over which entries are spread, by the first two hexadecimal digits of their keys."""
 
 
-@dataclass
+@record
 class CacheStats:
     """What this process did with the cache, and what is on disk."""
 
@@ -249,11 +249,12 @@ def compiler_fingerprint() -> str:
     for library in ("xdsl", "llvmlite", "ml_dtypes", "numpy"):
         spec = find_spec(library)
         if spec is not None and spec.origin is not None:
-            found.append(_version(spec.origin))
+            found.append(f"{spec.origin} {_version(spec.origin)}")
             if library == "llvmlite":
                 # LLVM itself, which another build of the same version may bring.
                 folder = os.path.join(os.path.dirname(spec.origin), "binding")
-                found += [_version(f.path) for f in _entries(folder) if "libllvm" in f.name]
+                llvm = (f.path for f in _entries(folder) if "libllvm" in f.name)
+                found += [f"{path} {_version(path)}" for path in llvm]
     _see(_files())
     return digest("\n".join(sorted(found)))
 
@@ -305,12 +306,12 @@ def kept(names: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> Map
 
 
 def _version(path: str) -> str:
-    """Path, size and time; nothing where there is no such file."""
+    """Size and time; nothing where there is no such file."""
     try:
         stat = os.stat(path)
     except OSError:
         return ""
-    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 _open: dict[tuple[Path, int | None, str], KernelCache] = {}

@@ -38,18 +38,16 @@ class Unplaceable(Exception):
 
 
 class Section(NamedTuple):
-    """A section header."""
+    """What counts of a section header; see `_parsed` for places in lists."""
 
-    name: int
     type: int
     flags: int
-    address: int
     offset: int
+    """From the start of all objects."""
     size: int
     link: int
     info: int
     align: int
-    entry: int
 
 
 class Symbol(NamedTuple):
@@ -63,23 +61,21 @@ class Symbol(NamedTuple):
     value: int
 
 
-def _sections(data: bytes, start: int) -> tuple[list[Section], int]:
-    """Of the object that begins at `start`, offsets from the start of `data`; and where it ends, as LLVM's do with the
-    table of their sections."""
+def _headers(data: bytes, start: int) -> tuple[bytes, int]:
+    """The table of sections of the object that begins at `start`, and where it ends: with that table, as LLVM's do."""
     if data[start : start + 4] != b"\x7fELF" or data[start + 4] != 2:
         raise ValueError("not a 64-bit ELF object")
     (table,) = struct.unpack_from("<Q", data, start + 0x28)
     size, count, _ = struct.unpack_from("<HHH", data, start + 0x3A)
-    at = start + table
-    found = [Section(*struct.unpack_from("<IIQQQQIIQQ", data, at + i * size)) for i in range(count)]
-    return [s._replace(offset=start + s.offset) for s in found], at + count * size
+    end = start + table + count * size
+    return data[start + table : end], end
 
 
 def objects(data: bytes) -> Iterator[bytes]:
     """The objects that follow one another in `data`."""
     start = 0
     while start < len(data):
-        end = _sections(data, start)[1]
+        end = _headers(data, start)[1]
         yield data[start:end]
         start = end
 
@@ -92,29 +88,27 @@ def _parsed(data: bytes) -> tuple[list[Section], list[Symbol]]:
     symbols: list[Symbol] = []
     start = 0
     while start < len(data):
-        own, start = _sections(data, start)
+        table, end = _headers(data, start)
         base, first = len(sections), len(symbols)
-        symbols += _symbols(data, own, base)
-        sections += [
-            s._replace(info=base + s.info, link=first) if s.type == _RELA else s for s in own
-        ]
+        for _, kind, flags, _, offset, size, link, info, align, _ in struct.iter_unpack(
+            "<IIQQQQIIQQ", table
+        ):
+            if kind == _RELA:
+                link, info = first, base + info
+            sections.append(Section(kind, flags, start + offset, size, link, info, align))
+        for section in sections[base:]:
+            if section.type == _SYMTAB:
+                symbols += _symbols(data, section, sections[base + section.link].offset, base)
+        start = end
     return sections, symbols
 
 
-def _symbols(data: bytes, sections: list[Section], base: int) -> Iterator[Symbol]:
-    for section in sections:
-        if section.type != _SYMTAB:
-            continue
-        strings = sections[section.link].offset
-        table = data[section.offset : section.offset + section.size]
-        for name, info, _, index, value, _ in struct.iter_unpack("<IBBHQQ", table):
-            at = strings + name
-            yield Symbol(
-                data[at : data.index(b"\0", at)].decode(),
-                info >> 4 in (1, 2),
-                index and base + index,
-                value,
-            )
+def _symbols(data: bytes, section: Section, strings: int, base: int) -> Iterator[Symbol]:
+    table = data[section.offset : section.offset + section.size]
+    for name, info, _, index, value, _ in struct.iter_unpack("<IBBHQQ", table):
+        at = strings + name
+        text = data[at : data.index(b"\0", at)].decode()
+        yield Symbol(text, info >> 4 in (1, 2), index and base + index, value)
 
 
 def undefined_symbols(data: bytes) -> list[str]:
@@ -239,6 +233,6 @@ def _up(number: int, multiple: int) -> int:
 
 @cache
 def _protect() -> Callable[[int, int, int], int]:
-    function: Any = ctypes.CDLL(None).mprotect
+    function: Any = ctypes.pythonapi["mprotect"]  # of the process: to open it again takes longer
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return function

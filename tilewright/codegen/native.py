@@ -41,7 +41,7 @@ def host_features() -> frozenset[str]:
     """LLVM names of the features that this processor and kernel have."""
     found = set(_told()[1])
     if sys.platform == "linux":
-        words: Any = ctypes.CDLL(None).getauxval
+        words: Any = ctypes.pythonapi["getauxval"]
         words.restype, words.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
         told = host_architecture().auxiliary.items()
         found |= {name for name, (word, bit) in told if words(word) >> bit & 1}
@@ -54,7 +54,7 @@ def _allowed(feature: str) -> bool:
     if found is None or sys.platform != "linux":
         return found is None
     call, least, most = found
-    return least <= ctypes.CDLL(None).syscall(*call) <= most
+    return least <= ctypes.pythonapi["syscall"](*call) <= most
 
 
 @cache

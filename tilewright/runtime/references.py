@@ -156,9 +156,7 @@ class References(Kept):
         left: list[Any] = list(body)
         while left:  # not ast.walk: half of what this function takes went into its generators
             node = left.pop()
-            if isinstance(node, list):
-                left += node  # pyright: ignore[reportUnknownArgumentType]
-            elif isinstance(node, (ast.Name, ast.Attribute)):
+            if isinstance(node, (ast.Name, ast.Attribute)):
                 chain: list[str] = []
                 while isinstance(node, ast.Attribute):
                     chain.append(node.attr)
@@ -168,7 +166,9 @@ class References(Kept):
                 else:
                     left.append(node)
             elif isinstance(node, ast.AST):
-                left += vars(node).values()
+                for field in node._fields:
+                    child = getattr(node, field, None)
+                    left += child if isinstance(child, list) else (child,)  # pyright: ignore[reportUnknownArgumentType]
         return sorted(paths)
 
     def _root(self, function: FunctionType, name: str) -> tuple[Any] | None:

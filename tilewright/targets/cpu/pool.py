@@ -45,9 +45,9 @@ class Pool:
         # Processors fetch lines in pairs.
         self.address: int = (ctypes.addressof(self._memory) + 127) & ~127
         """Address of the pool's state: the first argument of `tw_pool_launch`."""
-        self.launch_address: int = ctypes.cast(launch, ctypes.c_void_p).value or 0
+        self.launch_address: int = launch
         """Address of `tw_pool_launch(pool, function, argument, tasks)`, for generated code."""
-        self.wait_address: int = ctypes.cast(wait, ctypes.c_void_p).value or 0
+        self.wait_address: int = wait
         """Of `tw_pool_wait(counter, least)`: returns once tasks drawn earlier have counted so far."""
         self._handles = (ctypes.c_int64 * max(1, threads - 1))()
         code = start(self.address, self._handles, threads - 1)
@@ -102,17 +102,14 @@ def _functions() -> tuple[Any, ...]:
     global _code
     if _code is None:
         code = load(pool_ir(host_architecture()), baseline())
-        pointer, word = ctypes.c_void_p, ctypes.c_int64
-
-        def function(name: str, result: Any, *arguments: Any) -> Any:
-            return ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
-
+        # One prototype for both, for each takes as long to make as a launch: nobody reads what stop returns.
+        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         _code = (
-            function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
-            function("tw_pool_launch", None, pointer, pointer, pointer, word),
-            function("tw_pool_wait", None, pointer, word),
+            call(code.address("tw_pool_start")),
+            code.address("tw_pool_launch"),
+            code.address("tw_pool_wait"),
             python_function("run", code.address("tw_pool_run"), FAST, None),
-            function("tw_pool_stop", None, pointer, pointer, word),
+            call(code.address("tw_pool_stop")),
             code,
         )
     return _code[:-1]

@@ -9,7 +9,8 @@ which is what a launch of short tasks costs; of these several are taken at once,
 has found no ticket waits until all tasks are done. A launch therefore never waits for a thread that has not started: a
 core that another process has taken costs nothing.
 
-A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own.
+A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own; a new
+one sleeps at once, for it may have been started on the core of the thread that is about to launch.
 Waking a thread is a system call, of 3 to 25 us, and as long again passes until it runs. So all that are awake, those
 just woken too, share the sleepers: each takes the next one (NEXT) until there is none. A worker says
 that it sleeps (ASLEEP) before it looks a last time at what is posted, a launch posts before it looks who sleeps, so
@@ -277,7 +278,7 @@ entry:
   %slot = call ptr @slot(ptr %p, i64 %i)
   br label %spin
 spin:
-  %n = phi i32 [ 0, %entry ], [ %n1, %pause ], [ 0, %awake ], [ 0, %work ]
+  %n = phi i32 [ {SPIN - 1}, %entry ], [ %n1, %pause ], [ 0, %awake ], [ 0, %work ]
   %seen = phi i64 [ 0, %entry ], [ %now, %pause ], [ %now, %awake ], [ %now, %work ]
   %now = load atomic i64, ptr %posted.at acquire, align 8
   %old = icmp eq i64 %now, %seen
