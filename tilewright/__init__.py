@@ -18,6 +18,7 @@ Everything is loaded when first used, so that importing the package is cheap.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tilewright.diagnostics import (
@@ -181,10 +182,11 @@ _PARTS = ("graph", "ops")
 if not TYPE_CHECKING:  # with it in sight, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        if name in _PARTS:
-            return importlib.import_module(f"tilewright.{name}")
         module = _LAZY.get(name)
         if module is None:
+            # `from tilewright import cache` asks here first: there is nothing to be meant instead.
+            if find_spec(f"tilewright.{name}") is not None:
+                return importlib.import_module(f"tilewright.{name}")
             from tilewright.lang.elsewhere import meant
 
             hint = meant(name, __all__)

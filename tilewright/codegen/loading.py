@@ -23,7 +23,7 @@ from tilewright.codegen.target import TEXTS_AT_ONCE, LLVMTarget
 from tilewright.diagnostics import CompileError
 from tilewright.knobs import thread_count
 
-LIBRARY = re.compile(
+LIBRARY = (
     "mem(cpy|move|set|cmp)|bcmp|aligned_alloc|free"
     "|(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh"
     "|erf|erfc|fma|fmod|remainder|fmin|fmax|fabs|copysign|floor|ceil|trunc|round|roundeven|rint|nearbyint|ldexp"
@@ -31,7 +31,7 @@ LIBRARY = re.compile(
     "|__(add|sub|mul|div|mod|udiv|umod|fix|fixuns|float|floatun|trunc|extend|pow|eq|ne|lt|le|gt|ge|unord)"
     "[bhsdxtf]*[dtsh]?[fi]?[0-9]?|__(ash[lr]|lshr|clz|ctz|popcount|parity)[sdt]i[0-9]"
 )
-"""Functions of the C library, of its mathematics and of compilers' run time that LLVM makes calls of."""
+"""Functions of the C library, of its mathematics and of compilers' run time that LLVM makes calls of: a pattern."""
 
 
 def _process_address(name: str) -> int | None:
@@ -70,7 +70,7 @@ class LoadedObject:
             if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
                 continue
             address = (symbols or {}).get(name) or support_address(name)
-            if address is None and (ours or LIBRARY.fullmatch(name)):
+            if address is None and (ours or re.fullmatch(LIBRARY, name)):
                 address = _process_address(name)
             if address is None:
                 raise CompileError(
