@@ -29,7 +29,7 @@ from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import constant, constants, element, folded
 from tilewright.dialects.upstream.combining import kind_of
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.subview import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS

@@ -33,8 +33,8 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu.memory import is_shared
-from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.subview import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from xdsl.dialects import tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    I64,
     AnyFloat,
     DenseArrayBase,
     IndexType,
@@ -54,13 +53,13 @@ from tilewright.dialects.fields import (
     Operands,
     OptInts,
     OptOperand,
-    Prop,
     Result,
     Results,
     op_definition,
 )
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.complete import OpClass
+from tilewright.dialects.upstream.subview import ParallelInsertSliceOp
 
 
 def _shape(value: SSAValue) -> Sequence[int]:
@@ -407,24 +406,6 @@ class BitcastOp(Op):
         kinds = (self.source.type.element_type, self.dest.type.element_type)
         if len({getattr(kind, "bitwidth", None) for kind in kinds}) != 1:
             raise VerifyException("expected elements of as many bits")
-
-
-@op_definition
-class ParallelInsertSliceOp(Op):
-    """What an iteration of scf.forall stores to a tensor that all share."""
-
-    name = "tensor.parallel_insert_slice"
-    source: Operand[TensorType] = Operand(TensorType)
-    dest: Operand[TensorType] = Operand(TensorType)
-    offsets: Operands[IndexType] = Operands(IndexType)
-    sizes: Operands[IndexType] = Operands(IndexType)
-    strides: Operands[IndexType] = Operands(IndexType)
-    static_offsets: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
-    static_sizes: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
-    static_strides: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = tensor.InsertSliceOp.assembly_format
-    custom_directives = tensor.InsertSliceOp.custom_directives
 
 
 def verify_pad(op: tensor.PadOp) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from xdsl.dialects import memref, tensor
+from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -51,7 +51,6 @@ from tilewright.dialects.upstream.complete import (
     set_verifier,
 )
 from tilewright.dialects.upstream.generic_atomic import AtomicYieldOp, GenericAtomicRMWOp
-from tilewright.dialects.upstream.linalg_composed import ParallelInsertSliceOp
 from tilewright.dialects.upstream.strided import dense, strided_form
 
 _ANY = base(MemRefType) | base(UnrankedMemRefType)
@@ -312,26 +311,6 @@ class ReshapeOp(Op):
                 raise VerifyException(
                     "length of shape operand differs from the result's memref rank"
                 )
-
-
-def kept_dimensions(
-    op: memref.SubviewOp | tensor.ExtractSliceOp | tensor.InsertSliceOp | ParallelInsertSliceOp,
-) -> list[int]:
-    """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
-
-    Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.
-    """
-    inserts = isinstance(op, tensor.InsertSliceOp | ParallelInsertSliceOp)
-    part = op.source if inserts else op.result
-    assert isinstance(part.type, MemRefType | TensorType)
-    wanted = part.type.get_shape()
-    kept: list[int] = []
-    for i, extent in enumerate(op.static_sizes.get_values()):
-        if len(kept) < len(wanted):
-            want = wanted[len(kept)]
-            if want == extent or (want < 0 and extent < 0):
-                kept.append(i)
-    return kept
 
 
 def _verify_dim(op: memref.DimOp) -> None:

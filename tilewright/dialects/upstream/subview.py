@@ -12,15 +12,54 @@ from collections.abc import Sequence
 
 from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import DYNAMIC_INDEX as DYNAMIC
-from xdsl.dialects.builtin import MemRefType, TensorType
+from xdsl.dialects.builtin import I64, DenseArrayBase, IndexType, MemRefType, TensorType, i64
+from xdsl.irdl import AttrSizedOperandSegments
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.fields import Op, Operand, Operands, Prop, op_definition
 from tilewright.dialects.upstream.complete import add_verifier
-from tilewright.dialects.upstream.linalg_composed import ParallelInsertSliceOp
-from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.upstream.strided import strided_form
 
+
+@op_definition
+class ParallelInsertSliceOp(Op):
+    """What an iteration of scf.forall stores to a tensor that all share."""
+
+    name = "tensor.parallel_insert_slice"
+    source: Operand[TensorType] = Operand(TensorType)
+    dest: Operand[TensorType] = Operand(TensorType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    sizes: Operands[IndexType] = Operands(IndexType)
+    strides: Operands[IndexType] = Operands(IndexType)
+    static_offsets: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
+    static_sizes: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
+    static_strides: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = tensor.InsertSliceOp.assembly_format
+    custom_directives = tensor.InsertSliceOp.custom_directives
+
+
 Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp | ParallelInsertSliceOp
+
+
+def kept_dimensions(
+    op: memref.SubviewOp | Slice,
+) -> list[int]:
+    """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
+
+    Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.
+    """
+    inserts = isinstance(op, tensor.InsertSliceOp | ParallelInsertSliceOp)
+    part = op.source if inserts else op.result
+    assert isinstance(part.type, MemRefType | TensorType)
+    wanted = part.type.get_shape()
+    kept: list[int] = []
+    for i, extent in enumerate(op.static_sizes.get_values()):
+        if len(kept) < len(wanted):
+            want = wanted[len(kept)]
+            if want == extent or (want < 0 and extent < 0):
+                kept.append(i)
+    return kept
 
 
 def static_parts(op: memref.SubviewOp | Slice) -> tuple[list[int], list[int], list[int]]:

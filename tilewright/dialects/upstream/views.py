@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Operation
 
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.subview import kept_dimensions
 from tilewright.frozen import frozen
 from tilewright.rules import Rules
 

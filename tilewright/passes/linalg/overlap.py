@@ -16,7 +16,8 @@ from xdsl.dialects import func, gpu, memref
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
-from tilewright.dialects.upstream.memref import TransposeOp, kept_dimensions
+from tilewright.dialects.upstream.memref import TransposeOp
+from tilewright.dialects.upstream.subview import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.affine import Expr
 from tilewright.passes.induction import Scalars, same_view
