@@ -9,7 +9,7 @@ from xdsl.dialects import arith
 
 import tilewright as tw
 from tests.acceptance.test_in_place import N, halves, softmax, swap, transpose
-from tilewright.dialects.stage import FusedOp
+from tilewright.dialects.fused import FusedOp
 from tilewright.dialects.text import parse_module
 
 

@@ -27,8 +27,8 @@ from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.movement import ELEMENTS
-from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.math import ErfcOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together, given_by
 from tilewright.passes.emit import Before

@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.stage import ContractOp
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.integers import dimension_of
 from tilewright.passes.memory_objects import (

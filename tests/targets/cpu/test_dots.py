@@ -17,7 +17,7 @@ from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.test_thin import thin_product
 from tilewright.dialects import make_context
-from tilewright.dialects.stage import PanelsType
+from tilewright.dialects.fused import PanelsType
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.cpu.machine import CpuMachine, host_features, host_level
 from tilewright.uarch.x86 import AVX512, X86_64

@@ -1,14 +1,15 @@
 """The `stage` dialect: workgroup-level values with storage and order made explicit (cpu, cuda).
 
 A kernel at this level is still the program of one workgroup over whole tiles; what is new is where values live and
-when asynchronous work is done. `fused` holds the ops of the cpu target; `multi_buffers`, `products` and `roles` those
-of cuda: copies into multi-buffers in shared memory, products that run beside the program, and parts of the program that
-different warps run at the same time; `clusters` those of workgroups that compute one program together.
+when asynchronous work is done. The ops of the cpu target, which loads no others, stand in `dialects/fused`;
+`multi_buffers`, `products` and `roles` hold those of cuda: copies into multi-buffers in shared memory, products that
+run beside the program, and parts of the program that different warps run at the same time; `clusters` those of
+workgroups that compute one program together.
 """
 
 # pyright: reportUnusedImport=false
 from tilewright.dialects.fields import dialect
-from tilewright.dialects.stage.fused import (
+from tilewright.dialects.fused import (
     ContractOp,
     FusedOp,
     PackOp,

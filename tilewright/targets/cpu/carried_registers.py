@@ -24,8 +24,8 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.fused import ContractOp, FusedOp
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import STORES, Root

@@ -22,7 +22,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize, rows_cols
-from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.amx import Turn, halved
 from tilewright.targets.cpu.evaluate import Evaluator

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.codegen.tiles import rows_cols
-from tilewright.dialects.stage import FusedOp
+from tilewright.dialects.fused import FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.targets.cpu.carried_registers import (

@@ -28,8 +28,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import Tile, itemsize, plain
 from tilewright.dialects import mach
+from tilewright.dialects.fused import PackOp
 from tilewright.dialects.movement import memref_type
-from tilewright.dialects.stage import PackOp
 from tilewright.frozen import frozen
 from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.dots import add_dot, spread, spread_group

@@ -7,7 +7,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
-from tilewright.dialects.stage import PanelOp
+from tilewright.dialects.fused import PanelOp
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.panels import PanelFormat
 

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
 from tilewright.codegen.tiles import Tile, itemsize, plain
 from tilewright.dialects import mach
-from tilewright.dialects.stage import PackOp, YieldOp
+from tilewright.dialects.fused import PackOp, YieldOp
 from tilewright.dialects.text import print_module
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import TILE_BYTES, parts_of

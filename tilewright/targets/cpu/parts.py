@@ -32,7 +32,7 @@ from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.effects import PEOPLE, Acts, memory_effects
-from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, PanelOp, YieldOp
+from tilewright.dialects.fused import ContractOp, FusedOp, PackOp, PanelOp, YieldOp
 from tilewright.dialects.upstream.arith import constant
 from tilewright.frozen import frozen
 from tilewright.passes.fold_identities import splat

@@ -19,7 +19,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, i64
 
 from tilewright.arguments import Grid
-from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.fused import ContractOp
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.kernel import programs_of, three
 

@@ -27,8 +27,8 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import plain, rows_cols
+from tilewright.dialects.fused import ContractOp, PackOp, PanelOp
 from tilewright.dialects.movement import memref_type
-from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.dialects.upstream.arith import constant
 from tilewright.frozen import frozen
 from tilewright.passes.packing import Chain, chain_of

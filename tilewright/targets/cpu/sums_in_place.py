@@ -28,7 +28,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.tiles import Tile, element_of, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, FusedOp
+from tilewright.dialects.fused import ContractOp, FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator

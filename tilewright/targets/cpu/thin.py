@@ -32,7 +32,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.fused import ContractOp
 from tilewright.frozen import frozen
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group

@@ -13,7 +13,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_pure, may_write
 from tilewright.targets.cpu.evaluate import Evaluator
