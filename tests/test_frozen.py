@@ -1,12 +1,16 @@
-"""`@frozen` classes behave as `@dataclass(frozen=True)` ones; fields that are set are for the type checker to find."""
+"""`@frozen` classes behave as `@dataclass(frozen=True)` ones, a `@record` as a `@dataclass`; fields that
+are set are for the type checker to find."""
 
 import copy
+import dataclasses
 import pickle
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from inspect import signature
+from typing import Any
 
 import pytest
 
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record, shared_functions
 
 
 @frozen
@@ -73,6 +77,25 @@ def test_fields_of_a_base_count_and_a_subclass_is_no_base() -> None:
     assert repr(Named(1, name="x")) == "x" and Named(2, 3).size == 6
 
 
+def test_parameters_are_those_of_the_fields_before_any_object_is_made() -> None:
+    @frozen
+    class Own(Shape):
+        depth: int = 3
+
+        def twice(self) -> int:
+            return 2 * self.depth
+
+    class Other(Own):
+        def __init__(self, only: int):
+            super().__init__(only)
+
+    assert [*signature(Other).parameters] == ["only"]
+    found = signature(Own).parameters
+    assert [*found] == ["rows", "cols", "note", "seen", "depth"]
+    assert (found["rows"].annotation, found["depth"].default) == (int, 3)
+    assert Own(2) == Own(2, depth=3) and Other(2).twice() == 6
+
+
 def test_methods_that_a_class_has_stay() -> None:
     assert Folded("A") == Folded("a") and len({Folded("A"), Folded("a")}) == 1
     assert repr(Folded("A")) == "Folded(name='A')"
@@ -87,3 +110,59 @@ def test_objects_are_copied_changed_and_matched() -> None:
             assert (rows, cols) == (2, 3)
     with pytest.raises(TypeError, match="rows"):
         Shape()  # pyright: ignore[reportCallIssue]
+
+
+@record
+class Tally:
+    name: str
+    counts: list[int] = field(default_factory=list[int])
+    total: int = field(default=7, init=False)
+    seen: set[int] = field(default_factory=set[int], init=False)
+    scale: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.counts) * self.scale
+
+
+def test_the_first_objects_and_later_ones_are_made_alike() -> None:
+    for _ in range(40):
+        tally = Tally("a", [1, 2], scale=3)
+        assert (tally.total, tally.seen, Tally(name="b").counts) == (9, set(), [])
+        assert tally == Tally("a", [1, 2], scale=3) != Tally("a", [1, 2])
+        tally.name = "c"
+        assert repr(tally) == "Tally(name='c', counts=[1, 2], total=9, seen=set(), scale=3)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Tally("a"))
+
+
+@pytest.mark.parametrize("before", [0, 40])
+@pytest.mark.parametrize("args, kwargs, what", [
+    ((), {}, "name"),
+    (("a", [], 3), {}, "positional"),
+    (("a",), {"name": "b"}, "multiple values"),
+    (("a",), {"total": 3}, "unexpected"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_as_by_any_function(
+    before: int, args: tuple[Any, ...], kwargs: dict[str, Any], what: str
+) -> None:
+    @record
+    class Own(Tally):
+        pass
+
+    for _ in range(before):
+        Own("a")
+    with pytest.raises(TypeError, match=rf"Own\.__init__\(\) .*{what}"):
+        Own(*args, **kwargs)
+
+
+def test_a_library_s_classes_keep_their_fields() -> None:
+    fields_of = {"__annotations__": {"x": "int"}, "__module__": "xdsl.ir"}
+    with shared_functions():
+        made: Any = dataclasses.dataclass(frozen=True)(type("Made", (), dict(fields_of)))
+        ordered: Any = dataclasses.dataclass(order=True)(type("Ordered", (), dict(fields_of)))
+    assert dataclasses.dataclass is dataclass and ordered(1) < ordered(2)
+    first, *_, last = [made(x) for x in range(40)]
+    assert {first, made(0)} == {first} and last != first and repr(last) == "Made(x=39)"
+    for each in (first, last):
+        with pytest.raises(FrozenInstanceError):
+            each.x = 3

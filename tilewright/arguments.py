@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType, meant
+from tilewright.frozen import record
 
 HOST = "cpu"
 """The device of arrays in the memory of this process."""
@@ -27,7 +28,7 @@ BLOCK_ROW = 64
 """Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
 
 
-@dataclass(slots=True)
+@record
 class ArrayArg:
     """One array argument of a launch."""
 

@@ -8,11 +8,11 @@ and those that follow read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from tilewright import forks
+from tilewright.frozen import record
 
 
 class Memory(Protocol):
@@ -22,7 +22,7 @@ class Memory(Protocol):
     size: int
 
 
-@dataclass
+@record
 class Form:
     """One way in which an array is packed."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -35,12 +34,13 @@ from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
+from tilewright.frozen import record
 
 _SHARED = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.DivSIOp)
 """What stands once in a block for every target: more would live longer in registers of a GPU."""
 
 
-@dataclass
+@record
 class OpenLoop:
     """An open loop: its induction variable, what it carries in and out, and, once closed, its results."""
 

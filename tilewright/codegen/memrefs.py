@@ -13,7 +13,6 @@ cast is the only op here with stores that it does not name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,10 @@ from tilewright.codegen.registers import DYNAMIC, Element, MemRefLayout
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.views import VIEWS, View, row_major, viewed
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 
 
-@dataclass
+@record
 class Descriptor:
     """A memref's parts as operand texts: constants or registers. Numbers count elements."""
 

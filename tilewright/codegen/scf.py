@@ -11,7 +11,6 @@ to run for it:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -19,9 +18,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.cf import Phis
 from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import record
 
 
-@dataclass
+@record
 class Bounds:
     """A counted loop: LLVM integer type, bounds and step as operands; does it surely run once?"""
 

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arguments import array_of_memref
+from tilewright.frozen import field, record
 from tilewright.printed import OPEN, PUNCTUATION, number, spelled
 
 
@@ -37,7 +37,7 @@ def _copy(element_bytes: int, rank_a: int, a: int, rank_b: int, b: int) -> None:
     array_of_memref(rank_b, b, dtype)[...] = array_of_memref(rank_a, a, dtype).copy()
 
 
-@dataclass
+@record
 class _Line:
     """One tw.print on its way: the format, and what its values are made of."""
 

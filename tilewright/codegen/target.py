@@ -6,11 +6,10 @@ Nothing here imports the IR: code that lies on disk is loaded and launched witho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 
 if TYPE_CHECKING:
     from tilewright.codegen.printer import Printer

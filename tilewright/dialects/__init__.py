@@ -6,11 +6,15 @@ import importlib.util
 from collections.abc import Callable
 from importlib import import_module
 
-from xdsl.context import Context
-from xdsl.dialects import get_all_dialects
-from xdsl.ir import Dialect
+from tilewright.frozen import shared_functions
 
-from tilewright.dialects import formats, upstream  # the one before the other, which loads dialects
+with shared_functions():
+    from xdsl.context import Context
+    from xdsl.dialects import get_all_dialects
+    from xdsl.ir import Dialect
+
+    # The one before the other, which loads dialects.
+    from tilewright.dialects import formats, upstream
 
 # Our dialects and the modules that define them. One line adds one.
 OWN_DIALECTS: dict[str, str] = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerAttr, i1
 from xdsl.ir import Attribute, Operation, Region, SSAValue
+
+from tilewright.frozen import field, record
 
 # Ops whose results MLIR names after what they are. Several results: one name each.
 RESULT_NAMES: dict[str, tuple[str, ...]] = {
@@ -72,7 +73,7 @@ def result_groups(op: Operation) -> list[tuple[str | None, int]]:
     return [(name, 1) for name in names[:count]]
 
 
-@dataclass
+@record
 class Names:
     """Names the values of an op as MLIR's printer does.
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import e, isinf, log2
 
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.graph.affine import Affine
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import (
@@ -139,7 +139,7 @@ def _number(operand: Operand) -> float | None:
 # Distribution -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class _Factor:
     op: str
     operand: TiledEdge

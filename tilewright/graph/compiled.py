@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from tilewright.arguments import ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.frozen import record
 from tilewright.graph.fuse import Schedule
 from tilewright.graph.generate import generate
 from tilewright.graph.kernel_text import KernelText, View
@@ -39,7 +39,7 @@ KEPT_BYTES = 64 << 20
 REPLAYS."""
 
 
-@dataclass
+@record
 class Plan:
     """What runs for one set of extents."""
 

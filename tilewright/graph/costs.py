@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.graph.affine import Affine
 from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
@@ -34,7 +33,7 @@ class Core:
     k: str
 
 
-@dataclass
+@record
 class Tiling:
     """The mapping and step of every axis; axes that are not tiled have step 1."""
 
@@ -103,7 +102,7 @@ class _Counted:
     """What a product takes that the nest does not make: sets of axes, bytes of an element, and the axes."""
 
 
-@dataclass
+@record
 class _Under:
     """What is counted where certain axes are loops: how often, by the sets of iterations and of elements."""
 

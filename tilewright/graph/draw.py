@@ -6,11 +6,10 @@ svg = draw(graph)          # what a notebook shows for a graph: TiledGraph._repr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from html import escape
 from math import prod
 
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import GLOBAL, Buffer, Operation, Task, TiledEdge, TiledGraph
 from tilewright.graph.text import print_access, print_alias, print_operation
@@ -24,7 +23,7 @@ EDGES = {"load": "#5b7db8", "store": "#b8743c"}
 MAPPED = {"block": "#b8c7e8", "sequential": "#cfe3cb", "group": "#eadfc0", "each": "#dddddd"}
 
 
-@dataclass
+@record
 class _Canvas:
     parts: list[str] = field(default_factory=list[str])
     width: float = 0.0

@@ -7,9 +7,9 @@ it. Times are the estimates that the schedule was chosen by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 
+from tilewright.frozen import field, record
 from tilewright.graph.affine import Affine
 from tilewright.graph.fuse import Schedule
 from tilewright.graph.nodes import GLOBAL, Axis, Gather, Operation, Task, TiledGraph, walk
@@ -17,7 +17,7 @@ from tilewright.graph.operations import operation as entry_of
 from tilewright.graph.validate import skipped_levels
 
 
-@dataclass
+@record
 class KernelCost:
     """One kernel: counts over the whole launch."""
 
@@ -32,7 +32,7 @@ class KernelCost:
     """Estimated; None for a graph that was scheduled by hand."""
 
 
-@dataclass
+@record
 class Explanation:
     """What :meth:`TiledGraph.explain` gives; ``str()`` is the report."""
 

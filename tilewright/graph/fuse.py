@@ -10,13 +10,13 @@ one launch.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import combinations
 from math import inf
 from typing import TypeAlias
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import field, record
 from tilewright.graph.algebra import base_two, distribute
 from tilewright.graph.build import build
 from tilewright.graph.costs import Cost, Tiling
@@ -43,7 +43,7 @@ MOST = 160
 """Tasks of a kernel: what it takes to plan one grows with their number, and so does how often that is done."""
 
 
-@dataclass
+@record
 class Kernel:
     """Tasks that run as one kernel."""
 
@@ -53,7 +53,7 @@ class Kernel:
     cost: Cost
 
 
-@dataclass
+@record
 class Schedule:
     """The scheduled graph, one Task for each kernel, and what was decided."""
 
@@ -73,7 +73,7 @@ class Schedule:
         return self
 
 
-@dataclass
+@record
 class Known:
     """Kernels that were planned, or why there are none, by structure: forms of a graph, and its layers, share them."""
 

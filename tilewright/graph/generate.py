@@ -7,12 +7,13 @@ offsets first, rows and columns last), so that a transposed operand costs nothin
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import record
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.kernel_text import KernelText, View
 from tilewright.graph.nodes import (
@@ -59,7 +60,7 @@ def _told_apart(task: Task, taken: dict[str, Axis], others: Collection[str]) -> 
     return Task(task.name, tuple(axes), nodes)
 
 
-@dataclass
+@record
 class _Generator:
     graph: TiledGraph
     task: Task

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
 from tilewright.dtypes import DType
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.graph.macro import BODIES
 from tilewright.graph.structure import unnamed
 from tilewright.lang.kernel import Kernel
@@ -27,7 +26,7 @@ class View:
     order: tuple[int | None, ...]
 
 
-@dataclass
+@record
 class KernelText:
     """A kernel as text, what is passed to it, and its grid."""
 

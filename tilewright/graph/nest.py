@@ -14,12 +14,11 @@ a window, or after a scatter has to be in memory first.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
 from typing import TypeAlias
 
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.graph.nodes import (
     Access,
     Combine,
@@ -114,7 +113,7 @@ class Recurrence:
     """Those of them that are read as another axis than they are written: one tile covers them."""
 
 
-@dataclass
+@record
 class Nest:
     """Statements in topological order over common axes."""
 

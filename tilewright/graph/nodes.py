@@ -24,13 +24,13 @@ Children of a Task run in their order, which therefore must be a topological ord
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
 
 from tilewright.diagnostics import Location
 from tilewright.dtypes import DType
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.graph.affine import Affine, Extent, affine
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Axis:
     step: int = 1
 
 
-@dataclass
+@record
 class Task:
     """A DAG of Operations and Tasks under an iteration space; children stand in topological order."""
 
@@ -253,7 +253,7 @@ class Buffer:
         return True
 
 
-@dataclass
+@record
 class TiledGraph:
     """Buffers and Tasks; ``symbols`` are the extents that are bound when the graph is launched."""
 

@@ -6,8 +6,7 @@ other reduction its neutral element. What is not known to be so is masked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.frozen import record
 from tilewright.graph.costs import Tiling
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Gather, Index, Operand, TiledEdge
@@ -21,7 +20,7 @@ FINITE = ZERO_AT_ZERO - {"sqrt"} | {"mul", "mma", "cos", "sigmoid"}
 """Operations that give something finite where all operands are (which a value near the largest is not taken for)."""
 
 
-@dataclass
+@record
 class Padding:
     """Questions about the elements of a nest's values past the end of an axis."""
 

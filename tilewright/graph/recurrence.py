@@ -16,10 +16,11 @@ state, say) stay in one program; the others may be spread over the grid.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import record
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.algebra import distribute
 from tilewright.graph.build import KernelBuilder
@@ -44,7 +45,7 @@ from tilewright.graph.tiles import tile
 from tilewright.uarch import Rates
 
 
-@dataclass
+@record
 class Scan:
     """A scan of a graph: the Task, for its states what begins them, and the Tasks that keep what is left at the end."""
 

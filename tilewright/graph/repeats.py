@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.graph.nodes import Buffer, Operation, Task, TiledGraph, renamed_task, unused
 from tilewright.graph.partition import Group
 from tilewright.graph.structure import pattern_of
@@ -118,7 +118,7 @@ def longest_run(graph: TiledGraph, layers: int) -> Run | None:
     return max(runs, key=lambda r: r.length + r.period, default=None)
 
 
-@dataclass
+@record
 class Fold:
     """A graph without most of the layers of a run."""
 
@@ -158,7 +158,7 @@ class Fold:
         return bool(own) and all(self.following.get(a) == b for a, b in own.items())
 
 
-@dataclass
+@record
 class Copies:
     """The names of what is repeated: Tasks from `start` on to before `end` stand once more for each missing layer."""
 

@@ -7,7 +7,6 @@ knows how all that it makes looks: only the arrays that it is given are looked a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from tilewright import knobs
 from tilewright.arguments import HOST, Grid, full_grid
+from tilewright.frozen import record
 from tilewright.runtime.arrays import data_of, likeness
 from tilewright.runtime.guards import guard
 from tilewright.runtime.launch import Launcher
@@ -27,7 +27,7 @@ _LINE = 63
 """An address within a cache line is part of what an array looks like."""
 
 
-@dataclass(slots=True)
+@record
 class Step:
     """A launch: where its arrays begin, counted in bytes from one of those of the graph."""
 

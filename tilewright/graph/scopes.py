@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tilewright.dtypes import DType
+from tilewright.frozen import field, record
 from tilewright.graph.affine import affine
 from tilewright.graph.costs import Tiling
 from tilewright.graph.nodes import (
@@ -25,7 +25,7 @@ Shape: TypeAlias = tuple[str | None, str | None]
 """The tiled axes of a value's rows and columns; None where it has one row, or one column."""
 
 
-@dataclass
+@record
 class Scope:
     """The body of a loop, or of the kernel, while it is being filled."""
 
@@ -48,7 +48,7 @@ class Scope:
         return None
 
 
-@dataclass
+@record
 class Registers:
     """Makes registers for values, and the Operations that fill them."""
 

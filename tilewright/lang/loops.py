@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects import arith, cf, gpu, scf
@@ -21,6 +20,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, Note
+from tilewright.frozen import record
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.carry import Leaf, Mismatch, leaf_of, meet_leaf
@@ -35,7 +35,7 @@ from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
 _MAX_TRIALS = 8
 
 
-@dataclass
+@record
 class _Carried:
     """One name that a loop carries: its structure at the start, and a leaf type per part."""
 

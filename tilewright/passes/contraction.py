@@ -25,15 +25,14 @@ move into it unless something is written in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, YieldOp
+from tilewright.dialects.fused import ContractOp, YieldOp
+from tilewright.frozen import record
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
 from tilewright.passes.emit import Before
@@ -45,7 +44,7 @@ from tilewright.passes.sums import carried, harmless, only_added, positionwise
 index = IndexType()
 
 
-@dataclass
+@record
 class Slice:
     """The ops that compute an operand from loads, in order, and the loads among them."""
 
@@ -55,7 +54,7 @@ class Slice:
     """The dimension of each load (0 rows, 1 columns) that is k."""
 
 
-@dataclass
+@record
 class ContractionPlan:
     """A contract before it is built: slices of its operands (None: a value from outside), where loads start, and
     which dimension of each moves with k."""

@@ -11,7 +11,7 @@ and too many small ops are all seen as what they are, time; no kind of kernel is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, prod
 from typing import Any
 
@@ -22,7 +22,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import element, element_bytes
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.structure import Alike, Place, Product, Structure, computes
 from tilewright.passes.tile_products import Factor
@@ -241,7 +241,7 @@ def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, i
     return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
 
 
-@dataclass
+@record
 class _Estimate:
     """A program's work for the shapes of a launch."""
 

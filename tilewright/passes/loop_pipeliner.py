@@ -20,7 +20,6 @@ Guarantees: every op sees the values of its iteration; a loop that runs no itera
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from xdsl.dialects import arith, scf
@@ -29,9 +28,10 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.upstream.arith import constant
+from tilewright.frozen import field, record
 
 
-@dataclass
+@record
 class PipelineSchedule:
     """When the ops of a loop's body run: the stage of each (0 where there is no entry), and their order in a step."""
 
@@ -96,7 +96,7 @@ Predicate = Callable[[Operation, Callable[[], SSAValue]], Operation]
 """The op as it acts only where a condition holds, if that matters: it is computed where it is asked for."""
 
 
-@dataclass
+@record
 class _Step:
     """One step: the ops of some stages, each for its iteration."""
 

@@ -19,7 +19,7 @@ only a few times the target leaves where it is, and whoever reads it packs it in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, UnrealizedConversionCastOp, VectorType
@@ -28,12 +28,12 @@ from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import retyped
+from tilewright.dialects.fused import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.numerals import number_attr
-from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead
@@ -76,7 +76,7 @@ PanelsOf = Callable[[SSAValue, SSAValue, Attribute], tuple[Panels | None, Panels
 """Tiles A and B and the element type of C -> panels of A and of B; None for one that stays where it is."""
 
 
-@dataclass
+@record
 class Chain:
     """An operand as one load and the ops on it."""
 

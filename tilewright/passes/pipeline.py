@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError, did_you_mean
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.observer import Observer, ignore
@@ -36,7 +36,7 @@ U = TypeVar("U", bound="Unit[Any]")
 U_contra = TypeVar("U_contra", bound="Unit[Any]", contravariant=True)
 
 
-@dataclass
+@record
 class Unit(Generic[M]):
     """What passes work on: a module with one kernel, the machine that it is for, and what is learnt on the way."""
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from xdsl.dialects import arith, scf
@@ -39,6 +39,7 @@ from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.dialects.upstream.arith import constant, constants, folded
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import frozen, record
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_as, operands_of, origins
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.passes.emit import Before
@@ -48,7 +49,7 @@ from tilewright.passes.memory_objects import chosen_from, is_pure
 _MOVERS = "scf.for, scf.while, scf.if and arith.select may give such values, and the ops that make and move them"
 
 
-@dataclass
+@record
 class Placed:
     """A descriptor at a position: `root` is the op or block argument that it began as."""
 
@@ -88,7 +89,7 @@ Bases = Mapping[int, Placed]
 """What a descriptor may be of: by number the roots, and those parts that no move changes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _At:
     """Where a descriptor is: of which base, and those parts that moves change."""
 

@@ -31,7 +31,6 @@ than it computes. A load that its own store overlaps in any other way is done be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
@@ -39,7 +38,8 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
+from tilewright.dialects.fused import ContractOp, FusedOp, PackOp, YieldOp
+from tilewright.frozen import field, record
 from tilewright.passes.access import Access, AccessAnalysis, same_tile
 from tilewright.passes.memory_objects import may_read, may_write
 from tilewright.passes.row_fusion_kinds import (
@@ -58,7 +58,7 @@ from tilewright.passes.row_fusion_kinds import (
 )
 
 
-@dataclass
+@record
 class Item:
     """A fused group being collected (`rows` > 0), or an op that stays what it is."""
 

@@ -15,7 +15,6 @@ Guarantees: no contraction is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -35,6 +34,7 @@ from tilewright.dialects.upstream.vector import (
     MultiReductionOp,
 )
 from tilewright.dialects.xetile.vector_rules import are_multiplied
+from tilewright.frozen import record
 from tilewright.passes.emit import Before, shape_of, with_shape
 
 
@@ -87,7 +87,7 @@ def masked(op: ContractionOp, mask: SSAValue, at: Before) -> SSAValue:
     return kept(form.out, made, op.acc) if form.out else made
 
 
-@dataclass
+@record
 class _Form:
     """The iterators of a contraction: those of each operand and of the result, in order, and how far each goes."""
 

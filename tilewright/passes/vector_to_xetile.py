@@ -17,7 +17,6 @@ sums narrower than their factors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, func, gpu, memref
 from xdsl.dialects.builtin import (
@@ -40,6 +39,7 @@ from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ContractionOp
 from tilewright.dialects.upstream.vector.access import LOADS, STORES, VectorAccess, access_of
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import record
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL
@@ -83,7 +83,7 @@ def only_tiles(function: func.FuncOp) -> bool:
 # What an op reaches. -------------------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class _Access:
     """A read, or a write of `value`, of a vector of type `kind`."""
 

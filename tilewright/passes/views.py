@@ -20,7 +20,6 @@ that lie apart, these are allocated, each by itself:
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import gcd
 from typing import Any
 
@@ -36,7 +35,7 @@ from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.subview import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import Index, is_natural

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
+from tilewright.frozen import record
 from tilewright.uarch.base import Rates
 
 
-@dataclass
+@record
 class Work:
     """What one program does, or several: what :func:`seconds` tells the time of."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import runs
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import subgroups_at
 from tilewright.reference.program import Segment, SegmentBuilder, Successors
@@ -43,7 +43,7 @@ class _Waiting:
     then: Segment
 
 
-@dataclass
+@record
 class _Named:
     """The state of one named barrier of one workgroup."""
 

@@ -14,13 +14,13 @@ three. Instances that wait do so as all others (`waits.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import stage
+from tilewright.frozen import field, record
 from tilewright.reference import numerics
 from tilewright.reference.numerics import shape_of
 from tilewright.reference.report import finding_at
@@ -34,7 +34,7 @@ Schedule = Literal["late", "early", "random"]
 FREE, FILLING, FULL = "free", "filling", "full"
 
 
-@dataclass
+@record
 class Slot:
     """One slot of one workgroup's multi-buffer: its state, which fill it holds, who was given its tiles."""
 
@@ -72,7 +72,7 @@ class MultiBuffers:
         )
 
 
-@dataclass
+@record
 class Copy:
     """Copies into one slot that are under way."""
 
@@ -82,7 +82,7 @@ class Copy:
     load: Callable[[], list[Array]]
 
 
-@dataclass
+@record
 class IssuedProduct:
     """A product of one instance that was issued; `result` once it is done."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, cast
@@ -26,6 +25,7 @@ from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.frozen import field, record
 from tilewright.passes.kernel import (
     BLOCK,
     LEVEL,
@@ -121,7 +121,7 @@ def run(
     return context.report
 
 
-@dataclass
+@record
 class RunContext:
     """What all launches of a run share."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, location_of, unsupported
 from tilewright.dialects.mach import InstrOp
+from tilewright.frozen import field, record
 from tilewright.reference.agents import Agents
 from tilewright.reference.barriers import Barriers
 from tilewright.reference.batch import WARP, WARPGROUP, Batch
@@ -103,7 +103,7 @@ class Group:
                 self.set(result, rows)
 
 
-@dataclass
+@record
 class Executor:
     """One run of a program for one batch."""
 

@@ -7,19 +7,19 @@ held against the table of allocations first: a wild address becomes a finding, n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.arguments import array_at
+from tilewright.frozen import record
 from tilewright.reference.values import Array, Index
 
 _GUARD = 64
 """Bytes that no allocation of ours shares with the next one, so that overruns are seen."""
 
 
-@dataclass
+@record
 class Allocation:
     """Bytes `start` .. `end` that a program may access."""
 

@@ -20,6 +20,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.diagnostics import CompileError, error_at, unsupported
 from tilewright.dialects.hints import instead_of
 from tilewright.dialects.nesting import ops_around
+from tilewright.frozen import record
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
 from tilewright.reference.values import Array, Index
 
@@ -42,7 +43,7 @@ class Segment:
     """None: the instances are done."""
 
 
-@dataclass
+@record
 class Program:
     """The segments of one function; instances start at segment 0."""
 
@@ -64,7 +65,7 @@ def lay_out(function: Operation) -> Program:
     return Program(function, tuple(body.first_block.args), builder.segments, frame.results)
 
 
-@dataclass
+@record
 class CallFrame:
     """A call being laid out: where its returns go, and where their values are put."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import CheckError, Location, Note, location_of
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 
 Severity = Literal["error", "warning"]
 
@@ -34,7 +33,7 @@ class Finding:
         return "\n".join(lines)
 
 
-@dataclass
+@record
 class Report:
     """The findings of one run, in the order in which they were made; empty without checking."""
 

@@ -19,13 +19,13 @@ At thread level every thread is a party, and so is each piece of work that runs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
+from tilewright.frozen import field, record
 from tilewright.reference.clocks import Clocks
 from tilewright.reference.memory import Allocation, AllocationMap
 from tilewright.reference.values import Array, Index
@@ -45,7 +45,7 @@ _FLAG_ELEMENTS = 1024
 """Atomics on more elements at once accumulate data; they are no signals to other parties."""
 
 
-@dataclass
+@record
 class _History:
     """For one kind of access: up to two parties per element, when, and by which op."""
 
@@ -61,7 +61,7 @@ class _History:
         )
 
 
-@dataclass
+@record
 class _Book:
     """What is known of one allocation, per granule."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.arguments import Argument, ArrayArg
 from tilewright.diagnostics import LaunchError, did_you_mean
+from tilewright.frozen import frozen
 from tilewright.runtime.arrays import describe, is_array, with_article
 from tilewright.runtime.key import ScalarType, scalar_type, stable_text
 from tilewright.targets.base import CompileOptions
@@ -17,7 +18,7 @@ MISSING: Any = object()
 """Default of a parameter that has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """One parameter of a kernel."""
 
@@ -28,7 +29,7 @@ class Parameter:
     """Of a number, whatever kind of number a call gives; None: it has that of the call's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundCall:
     """The values of one call, told apart."""
 

@@ -250,11 +250,12 @@ def _compile(
     target: Target,
 ) -> tuple[Executable, frozenset[int], frozenset[int]]:
     """The executable, which arguments it stores to, and which it reads flat."""
+    built = program.build(signature, constexprs, options)
+    # Behind what imports our dialects, which say how xDSL's classes are made.
     from xdsl.dialects import gpu
 
     from tilewright.passes.memory_objects import stored_arguments
 
-    built = program.build(signature, constexprs, options)
     if target.compiles and built.expands:
         from tilewright.passes.expand_ops import expand_ops  # late: few kernels wait for it
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any
+
+from tilewright.frozen import field, record
 
 HEAT_ROUNDS = 3
 NEAR = 1.1
@@ -36,7 +37,7 @@ GAIN = 0.01
 WAITING = "not tried: the time was up, or others promised more"
 
 
-@dataclass
+@record
 class Candidate:
     """One choice of constexprs, and its measured times or why it has none."""
 

@@ -13,7 +13,6 @@ gpu.func's argument, :meth:`ArrayType.facts` its entry of ``tilewright.args``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from tilewright import dtypes
 from tilewright.arguments import HOST_ALIGNMENT, NOWHERE, ArrayArg
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
+from tilewright.frozen import frozen
 from tilewright.runtime.sharing import lattice, meet
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ WORD = 4
 """Bytes at whose multiples 1-D block messages read (Xe); a class of alignment where `row` is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayType:
     """Everything that code may know about an array."""
 
@@ -96,7 +96,7 @@ class ArrayType:
         return f"{self.dtype}[{extents}, unit {self.unit}, align {self.align}{row}{alias}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarType:
     """A number that is given at launch: its value never changes the code."""
 

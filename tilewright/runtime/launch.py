@@ -13,12 +13,13 @@ What cannot be launched is refused before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, ToolMissing, UnsupportedError
+from tilewright.frozen import record
 from tilewright.runtime.arrays import is_cut, likeness, unwritable
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program, uncollected
@@ -43,7 +44,7 @@ _MAX_SHAPES = 4096
 """Shapes that one kernel remembers; a program with more of them starts over."""
 
 
-@dataclass(slots=True)
+@record
 class LaunchPlan:
     """What becomes of launches that look alike: a prepared launch, or the reason for refusing.
 
@@ -55,7 +56,7 @@ class LaunchPlan:
     hint: str | None = None
 
 
-@dataclass(slots=True)
+@record
 class _Looks:
     """All launches whose arguments look alike (:func:`likeness`)."""
 

@@ -12,7 +12,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tilewright.uarch import Machine, Rates
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileOptions:
     """The settings under which one kernel is compiled and launched."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import colorsys
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import import_module
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 
 FONT = "Helvetica, Arial, sans-serif"
 MONO = "Menlo, Consolas, monospace"
@@ -60,7 +60,7 @@ class Text:
 Shape = Rect | Line | Text
 
 
-@dataclass
+@record
 class Picture:
     """Shapes in drawing order, and the size of the sheet."""
 

@@ -17,10 +17,9 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 
 SAMPLE_SECONDS = 0.02
 REST_SECONDS = 0.01

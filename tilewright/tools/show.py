@@ -11,7 +11,6 @@ import argparse
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tilewright.dialects.xegpu.layouts import SgMapAttr as XeGpuSgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile import SgMapAttr, TileType, WgMapAttr
 from tilewright.dialects.xetile.distribution import distribution as xetile_distribution
+from tilewright.frozen import field, record
 from tilewright.targets.base import split_name
 from tilewright.tools import ownership
 from tilewright.tools.console import err
@@ -62,7 +62,7 @@ max-height: 70vh; font: 12px/1.45 ui-monospace, Menlo, Consolas, monospace; marg
 """
 
 
-@dataclass
+@record
 class Owned:
     """A map on a shape, and the places of the program that use it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import cache
 from importlib import import_module
 from math import prod
@@ -18,7 +17,7 @@ from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import EachOp, InstrOp
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 
 P = ParamSpec("P")
 

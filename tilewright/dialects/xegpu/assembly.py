@@ -9,7 +9,6 @@ types leave one reading only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -42,6 +41,7 @@ from tilewright.dialects.xetile.assembly import (
     parse_optional_arrow,
     parse_rest_of_list,
 )
+from tilewright.frozen import field, record
 
 # --- Types -----------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ print_rest = partial(xetile.print_rest, attributes=print_properties)
 # --- Operands ----------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class OpText:
     """What stands between an op's name and its end, before it is given a meaning.
 

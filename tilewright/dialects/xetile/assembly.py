@@ -8,7 +8,6 @@ in parentheses, maps without a name in the attribute dictionary, operand ranges 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, cast
 
@@ -32,6 +31,7 @@ from tilewright.dialects.attribute_fields import ints, parse_shape
 from tilewright.dialects.directives import say, typed
 from tilewright.dialects.fields import Field, Op, OpT, Set
 from tilewright.dialects.xetile.types import RFC_ELEMENTS, TileType
+from tilewright.frozen import field, record
 
 Index = int | SSAValue
 """An offset, size or stride: a constant or an `index` value."""
@@ -93,7 +93,7 @@ def parse_signature(parser: Parser) -> tuple[Attribute, Attribute]:
 # --- Index lists -----------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class IndexList:
     """A parsed `[8, %x, %o:2]`: constants, with the dynamic marker where an operand stands."""
 
@@ -263,7 +263,7 @@ def verify_indices(name: str, static: DenseArrayBase[I64], dynamic: Sequence[SSA
 # --- Attribute dictionaries --------------------------------------------------------------------
 
 
-@dataclass
+@record
 class AttrDict:
     """A parsed attribute dictionary: `named` entries, and `bare` attributes without a name."""
 

@@ -17,7 +17,6 @@ constants costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -42,7 +41,7 @@ from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.emit import Inserter
 
 UNDEFINED = "tw_undefined"
@@ -78,7 +77,7 @@ def host_checks(module: ModuleOp) -> list[Check]:
     return found
 
 
-@dataclass
+@record
 class _Inserter(Inserter):
     """Makes ops in front of `op`."""
 

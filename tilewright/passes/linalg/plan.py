@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from tilewright.frozen import field, record
 from tilewright.passes.linalg.accesses import Linear, ProgramLoop, Size
 from tilewright.passes.linalg.elements import Bound
 from tilewright.passes.linalg.fusion import Node
@@ -20,7 +20,7 @@ UNKNOWN = 512
 """What is taken for an extent that no type says."""
 
 
-@dataclass
+@record
 class LoopPlan:
     """How the loops of an op are shared out: tiles, the grid, loops within a program."""
 

@@ -18,7 +18,6 @@ Raises UnsupportedError, at the op, for what is no function of elements and line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
@@ -39,7 +38,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.arguments import NOWHERE, ArrayArg
 from tilewright.diagnostics import unsupported
 from tilewright.dtypes import from_mlir
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
@@ -124,7 +123,7 @@ def _forget(module: ModuleOp) -> None:
             Rewriter.erase_op(op)
 
 
-@dataclass
+@record
 class StructuredKernel:
     """A kernel, and what a launch gives it."""
 
@@ -249,7 +248,7 @@ class _Asked:
         """What is chosen is built anew: these are functions of the program, not kernels that are compiled alone."""
 
 
-@dataclass
+@record
 class _Sizes:
     """Sizes of tiles. The planner is asked once for kernels that are the same: layers of a network, or the ops of a
     nest that is no launch, which are lowered once more apart."""

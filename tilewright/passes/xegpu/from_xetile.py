@@ -34,7 +34,6 @@ XeGPU leaves undefined what is read or written outside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects import arith, memref, vector
@@ -67,6 +66,7 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import field, record
 from tilewright.layout.digits import row_strides
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.emit import Before, with_shape
@@ -334,7 +334,7 @@ XETILE_TO_XEGPU = Pass[Unit[Any]](
 # --- Element by element ---------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class Base:
     """What a tile's root is: the tile's type and its matrix."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from xdsl.dialects import scf
@@ -18,6 +17,7 @@ from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, vector_type
+from tilewright.frozen import record
 from tilewright.layout import Distribution
 from tilewright.passes.carried import given_as
 from tilewright.passes.emit import Behind
@@ -35,7 +35,7 @@ TRIPS = 16
 """Iterations of a loop, for costs."""
 
 
-@dataclass
+@record
 class LayoutConstraint:
     """An operand that needs a layout whatever the op's other values have: a store's, a product's."""
 

@@ -23,7 +23,6 @@ Other layouts are dropped: at workgroup level a map never changes a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith, memref
@@ -50,6 +49,7 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.frozen import record
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.vector_elements import matrix_of, read, scattered_tile, write
@@ -126,7 +126,7 @@ def _convert(op: Operation) -> None:
 # --- Blocks --------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class _Block:
     """The base and position of a block access."""
 

@@ -20,13 +20,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from tilewright import knobs
 from tilewright.diagnostics import TilewrightError
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 
 R = TypeVar("R")
 

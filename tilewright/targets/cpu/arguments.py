@@ -5,13 +5,14 @@ and a number, which says what program of the grid the task is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.arguments import Grid
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.frozen import record
 from tilewright.targets.host_arguments import argument_places
 
 PACK_WORDS = ("bytes", "kept", "filled", "at", "end", "x", "panels")
@@ -31,7 +32,7 @@ SUMS_WORDS = ("count", "at")
 elements a thread has, 0 where they add to the array itself; at which byte of its sums they are."""
 
 
-@dataclass
+@record
 class ArgumentBlock:
     """Byte offsets in the block that a launch hands to every task."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -27,7 +27,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise, retyped
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.fold_identities import splat
 from tilewright.rules import Rules
 from tilewright.targets.cpu.memory import Buffer, Registers
@@ -78,7 +78,7 @@ class TurnedBlock:
     inside: bool
 
 
-@dataclass
+@record
 class Values:
     """What is known of the values of a function: buffers, tiles and scalars by SSA value of the kernel."""
 

@@ -16,15 +16,14 @@ are; arrays that the loop prefetches from itself are left to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from xdsl.dialects import arith, gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, FusedOp
+from tilewright.dialects.fused import ContractOp, FusedOp
+from tilewright.frozen import field, record
 from tilewright.passes.memory_objects import is_array_argument, memory_root
 
 
@@ -74,7 +73,7 @@ def _block_of(op: Operation) -> Block | None:
     return parent.parent if isinstance(parent, ContractOp | FusedOp) else op.parent
 
 
-@dataclass
+@record
 class Later:
     """Values of a loop's next iteration; of the last one, once more those of that."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 from xdsl.dialects import arith, vector
@@ -21,7 +20,8 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import FusedOp
+from tilewright.dialects.fused import FusedOp
+from tilewright.frozen import field, record
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.positions import Columns, parts_of, run_of
@@ -48,7 +48,7 @@ ROW_BLOCK_BYTES = 16 << 10
 """Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
 
 
-@dataclass
+@record
 class Root:
     """Something a fused group must produce: a store, a reduction along rows, or a value to be kept in a buffer."""
 
@@ -61,7 +61,7 @@ class Root:
     """`store`, `reduce` or `keep`."""
 
 
-@dataclass
+@record
 class FusedPlan:
     """What a fused group does, level by level."""
 

@@ -9,7 +9,6 @@ tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 from xdsl.dialects import arith, func, gpu, vector
@@ -38,9 +37,10 @@ from tilewright.codegen.tiles import (
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.fused import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.dialects.movement import numbered
-from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.dialects.tw import PrintOp
+from tilewright.frozen import record
 from tilewright.passes.carried import reached
 from tilewright.passes.memory_objects import may_write
 from tilewright.targets import kernel_ops
@@ -99,7 +99,7 @@ OWN_DIALECTS = frozenset(
 """What has rules here, or is made again as it is."""
 
 
-@dataclass
+@record
 class LoweredLaunch:
     """A kernel at the last stage, with what a launch must know."""
 

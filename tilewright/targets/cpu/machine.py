@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import cache
 from operator import add, mod
 from typing import Any, Final
@@ -18,7 +17,7 @@ from tilewright.codegen.native import (
 )
 from tilewright.codegen.target import LLVMTarget, for_cpu
 from tilewright.diagnostics import UnsupportedError
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen
 from tilewright.uarch.cpu import Architecture, Caches, MicroKernel, PanelRates, Vectors
 
 

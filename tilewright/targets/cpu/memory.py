@@ -6,7 +6,6 @@ A `Buffer` is a tile-shaped value in scratch memory, row after row, rows `ld` el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, SSAValue
@@ -14,7 +13,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 
 
 @frozen
@@ -27,7 +26,7 @@ class Edge:
     spare: SSAValue
 
 
-@dataclass
+@record
 class Buffer:
     """A tile-shaped value in scratch memory, or the part of an array that it is stored to."""
 

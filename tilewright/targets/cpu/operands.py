@@ -14,7 +14,7 @@ An operand is, in this order of preference,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects import arith
@@ -25,9 +25,9 @@ from tilewright.codegen.builder import Builder, Idx, index
 from tilewright.codegen.tiles import Tile, itemsize, rows_cols
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import PanelOp
+from tilewright.dialects.fused import PanelOp
 from tilewright.dialects.upstream.arith import folded
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Later, PanelOperand
 from tilewright.targets.cpu.machine import (
@@ -67,7 +67,7 @@ class Finder:
         return self.packed(panel)
 
 
-@dataclass
+@record
 class Side:
     """One operand of the product being emitted: how far it reaches, and where its panels are for a block of k."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, VectorType
@@ -11,8 +11,9 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import element_of
+from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.stage import ContractOp
+from tilewright.frozen import record
 from tilewright.passes.alike_loops import share_alike_loops
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.emit import Before, Behind
@@ -104,7 +105,7 @@ def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
                 remarks.append(f"{name} has no unit stride: its tiles are gathered and scattered")
 
 
-@dataclass
+@record
 class CpuUnit(Unit[CpuMachine]):
     """A kernel on its way to code for a CPU."""
 

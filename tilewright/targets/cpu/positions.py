@@ -10,7 +10,7 @@ the edges of an image, are one between the columns that reach these (`Columns`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
@@ -21,6 +21,7 @@ from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
+from tilewright.frozen import record
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 
@@ -64,7 +65,7 @@ def _first(b: Builder, how: str, count: Idx) -> Idx:
     return b.plus(count, 1) if how in ("sle", "sgt") else count
 
 
-@dataclass
+@record
 class Columns:
     """Between which columns of a row what is asked for holds."""
 

@@ -10,16 +10,15 @@ Lives are intervals of positions in program order; a value from outside a loop t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.codegen.tiles import element_of, rows_cols
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.fused import ContractOp, FusedOp
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.stage import ContractOp, FusedOp
+from tilewright.frozen import field, record
 from tilewright.passes.carried import reached
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
@@ -27,7 +26,7 @@ _HOLDERS = (FusedOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)
 """Ops whose results have buffers of their own."""
 
 
-@dataclass
+@record
 class Class:
     """Values that share one buffer."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.dialects import mach
+from tilewright.frozen import record
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import Root
 from tilewright.targets.cpu.memory import Buffer
@@ -27,7 +28,7 @@ Ahead = list[tuple[Tile, int, bool]]
 """What to prefetch: (tile, rows ahead, will be written)."""
 
 
-@dataclass
+@record
 class Sweep:
     """The roots of a level on one row."""
 

@@ -7,8 +7,6 @@ nothing reads are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, MemRefType, ModuleOp, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -19,6 +17,7 @@ from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects import stage
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import cluster_size
+from tilewright.frozen import record
 from tilewright.passes.kernel import integer
 from tilewright.passes.memory_objects import may_alias
 from tilewright.targets.cuda import lower_multi_buffers, lower_tma_stores, staged
@@ -40,7 +39,7 @@ from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import THREADS
 
 
-@dataclass
+@record
 class Parameters:
     """Slots of the function's parameters with their types, per argument of the kernel."""
 

@@ -8,7 +8,7 @@ stored beside the code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import CLUSTER
 from tilewright.dialects.upstream.gpu.lanes import LANES
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.reference.batch import WARP
 from tilewright.reference.pointers import SHARED_BYTES
@@ -132,7 +132,7 @@ _KINDS: Mapping[str, type[Any]] = {
 }
 
 
-@dataclass
+@record
 class LoweredThread:
     """The pipeline's result."""
 

@@ -18,7 +18,7 @@ digit (but the slowest one of warps), so that places are linear in the bits of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -33,6 +33,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector, operand_layout, shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.frozen import record
 from tilewright.layout import Axis, Layout
 from tilewright.passes.ownership import Planner, Relation, attempt, rearranged, reduced
 from tilewright.passes.tile_origin import (
@@ -63,7 +64,7 @@ anchor: Rules[Anchor] = Rules()
 """Which layouts ops demand."""
 
 
-@dataclass
+@record
 class Ownership:
     """The result: `assigned_layouts` of values, the plans of products, and the number of warps."""
 

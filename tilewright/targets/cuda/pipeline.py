@@ -7,7 +7,7 @@ rewrites it; everywhere else, and where shared memory has no room for that, `SYN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType, ModuleOp
@@ -17,6 +17,7 @@ from tilewright import uarch
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
+from tilewright.frozen import record
 from tilewright.layout import LayoutError
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.eliminate_barriers import eliminate_barriers
@@ -75,7 +76,7 @@ from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import WARPGROUP
 
 
-@dataclass
+@record
 class CudaUnit(Unit[Machine]):
     """A kernel on its way to PTX."""
 

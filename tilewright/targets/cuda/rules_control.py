@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
@@ -15,6 +15,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import IndexCastUIOp
+from tilewright.frozen import record
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
@@ -23,7 +24,7 @@ from tilewright.targets.cuda.rules_product import hold_operands
 from tilewright.targets.cuda.sync import RangeAccess
 
 
-@dataclass
+@record
 class FragmentCarrier:
     """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the assigned
     layout of its place."""

@@ -9,7 +9,6 @@ product of the same rows) stays in registers. Stages in flight are `stage` passe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from math import gcd
 
@@ -23,7 +22,7 @@ from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import cast_to, with_element
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, record
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
 from tilewright.targets.cuda.access import splat_mask
@@ -47,7 +46,7 @@ from tilewright.uarch.nvidia import LANES
 ROW_BYTES = 16
 
 
-@dataclass
+@record
 class StagedOperand:
     """An operand in shared memory; the offset of one that the compiler did not put there just now is
     any index."""
@@ -167,7 +166,7 @@ def operand_memory(layout: Layout, size: int) -> Layout:
     return strided(layout.shape, steps)
 
 
-@dataclass
+@record
 class OperandWords:
     """An operand's fragment as the words that instructions take, in parts that are read when they are first needed.
 

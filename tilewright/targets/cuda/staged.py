@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects import arith, gpu, vector
@@ -21,6 +20,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
+from tilewright.frozen import field, record
 from tilewright.layout import Layout
 from tilewright.layout.memory import strided
 from tilewright.passes.integers import Ranges
@@ -38,7 +38,7 @@ ALIGNMENT = 1024
 """Bytes: what the pattern of a 128-byte swizzle repeats after."""
 
 
-@dataclass
+@record
 class BufferAddress:
     """One multi-buffer in shared memory; offsets in bytes from the workgroup's shared memory."""
 
@@ -76,7 +76,7 @@ def copied_layout(part: stage.PartAttr, warps: int) -> Layout:
     return default_layout(part.get_shape(), fast, part.itemsize, warps)
 
 
-@dataclass
+@record
 class StagedTile:
     """A value that lies in a slot: its multi-buffer, part, and the number of the slot."""
 
@@ -95,7 +95,7 @@ class StagedTile:
         return n.plus(n.times(self.slot, self.place.type.slot_bytes), start)
 
 
-@dataclass
+@record
 class KernelFacts:
     """What rules tell one another about a kernel, shared by all its roles."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from xdsl.dialects import cf, func, scf
@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.dialects.dominance import following, reachable
 from tilewright.dialects.nesting import terminator
+from tilewright.frozen import record
 from tilewright.passes.control import Parts, bind_all, convert_for, convert_if, convert_while, flat
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 from tilewright.targets.emu import values as v
@@ -85,7 +86,7 @@ class Pack:
         return v.Address(self.low, new) if alike else v.Address(self.low, vector=new)
 
 
-@dataclass
+@record
 class UniformCarrier:
     """Loops and branches of a kernel that lanes take alike (`passes.control`)."""
 

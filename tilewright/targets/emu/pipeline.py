@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
+from tilewright.frozen import record
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import LEVEL, integer, level_of, subgroups_of
 from tilewright.passes.observer import Observer
@@ -22,7 +23,7 @@ from tilewright.targets.emu.lowering import Lowering
 __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
 
 
-@dataclass
+@record
 class EmuUnit(Unit[None]):
     """A kernel on its way to code for the CPU, lane by lane."""
 

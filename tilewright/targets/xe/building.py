@@ -6,7 +6,7 @@ An offset, extent or pitch is an `Index`: a Python integer where it is known, el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from xdsl.dialects import arith, memref, vector
@@ -37,6 +37,7 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.frozen import record
 from tilewright.passes.carried import behind
 from tilewright.passes.emit import Inserter, place
 from tilewright.passes.integers import EXTENT, lies_in, span, with_term_in
@@ -69,7 +70,7 @@ def words(count: int, bits: int) -> VectorType:
     return VectorType(IntegerType(bits), [count])
 
 
-@dataclass
+@record
 class Private:
     """A fragment that lies in private memory: where, and the op behind which it is complete."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.frozen import record
 from tilewright.passes.xegpu.check_legal import cache_policies
 from tilewright.targets.xe.building import LaneBuilder
 from tilewright.targets.xe.forms import Hints
@@ -15,7 +15,7 @@ from tilewright.targets.xe.surfaces import BlockSurface
 from tilewright.uarch.xe import XeMachine
 
 
-@dataclass
+@record
 class Context:
     """The machine, what was found out about descriptors, and what had to be said."""
 

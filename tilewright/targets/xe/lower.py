@@ -15,7 +15,7 @@ UnsupportedError for what the machine lacks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from xdsl.dialects import cf, func, gpu, memref, vector
@@ -38,6 +38,7 @@ from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.movement import numbered
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.frozen import record
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
@@ -57,7 +58,7 @@ SMALLEST_READ = 16
 """Bytes of a lane's shortest read of private memory; shorter parts are taken out of a register."""
 
 
-@dataclass
+@record
 class LoweredLane:
     """A module of the emitter, and what a launch must know of its kernel."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import ceil, inf
 
 from xdsl.dialects import gpu
@@ -14,6 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.frozen import field, record
 from tilewright.passes.budget import OutOfTime, TimeBudget
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import (
@@ -92,7 +92,7 @@ class _NoSmaller(Exception):
     """An attempt whose subgroups would have more to do than those of the one before, or the same."""
 
 
-@dataclass
+@record
 class XeUnit(Unit[XeMachine]):
     """A kernel on its way to SPIR-V."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.frozen import field, record
 from tilewright.targets.xe import spirv_reader
 from tilewright.targets.xe.offline import Binary
 
@@ -26,7 +26,7 @@ _PLAIN = {0: "load", 1: "load", 2: "load", 4: "store", 6: "store"}
 _CONTROL = ("jmpi", "while", "if", "else", "endif", "goto", "join", "brd", "brc", "break", "ret")
 
 
-@dataclass
+@record
 class Code:
     """Counts of one stretch of machine code."""
 

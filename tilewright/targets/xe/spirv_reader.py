@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from tilewright.dialects.dominance import Dominators
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 
 MAGIC = 0x07230203
 
@@ -105,7 +104,7 @@ class SpirvInstruction:
 Naming = Callable[[SpirvInstruction], str]
 
 
-@dataclass
+@record
 class SpirvFunction:
     """A function's instructions, block by block."""
 
@@ -146,7 +145,7 @@ def _goals(body: Sequence[SpirvInstruction]) -> list[int]:
     return []
 
 
-@dataclass
+@record
 class Module:
     """A SPIR-V module taken apart."""
 

@@ -21,7 +21,6 @@ name is loaded one stage before the fills that need it, so that no iteration wai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import gpu, scf
@@ -34,6 +33,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.strided import static_strides
+from tilewright.frozen import record
 from tilewright.layout import LayoutError
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
@@ -57,7 +57,7 @@ products read them, where extents are powers of two. Their chunks of 16 bytes ar
 plain loads take four of a line, would meet in a bank."""
 
 
-@dataclass
+@record
 class _Copies:
     """The loads of one loop that are copied ahead."""
 

@@ -23,7 +23,6 @@ goes on where another ends takes over its parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import prod
 
 from xdsl.dialects import arith, gpu, scf
@@ -34,6 +33,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import REDUCTIONS, combiner, neutral
+from tilewright.frozen import field, record
 from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, Behind
@@ -52,7 +52,7 @@ Factors = dict[int, list[tuple[int, bool]]]
 """For each dimension that is reduced the radix of its indices, slowest first: a size, and whether a lane holds all."""
 
 
-@dataclass
+@record
 class _CarriedReduction:
     """How a carried value of a loop (its argument `position + 1`) goes to the next iteration, link by link."""
 

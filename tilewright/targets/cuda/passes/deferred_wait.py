@@ -23,7 +23,6 @@ multi-buffer has one slot: the next iteration's copy waits for this one's produc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
@@ -31,11 +30,12 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.frozen import record
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_predicated
 from tilewright.passes.loops import with_start
 
 
-@dataclass
+@record
 class _AccumulatedSum:
     """Products that add in turn to carried value `position` of the loop."""
 

@@ -16,8 +16,6 @@ to be split already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -26,7 +24,7 @@ from xdsl.rewriter import InsertPoint
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
-from tilewright.frozen import frozen
+from tilewright.frozen import field, frozen, record
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.carried import reached
 from tilewright.passes.cleanup import eliminate_dead
@@ -48,7 +46,7 @@ class _Bound:
     most: Expr
 
 
-@dataclass
+@record
 class _Mask:
     """A comparison that holds everywhere while every one of `below` is negative."""
 
@@ -56,7 +54,7 @@ class _Mask:
     below: list[_Bound]
 
 
-@dataclass
+@record
 class _Split:
     loop: scf.ForOp
     masks: list[_Mask] = field(default_factory=list[_Mask])

@@ -35,6 +35,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile.memory import padding_number
+from tilewright.frozen import record
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.carried import earlier, later, operands_of, reached
 from tilewright.passes.emit import Before
@@ -66,7 +67,7 @@ MOST_DIMENSIONS = 5
 """Of a tensor map."""
 
 
-@dataclass
+@record
 class BufferBudget:
     """Shared memory that multi-buffers may take, in bytes, and the wanted number of slots."""
 

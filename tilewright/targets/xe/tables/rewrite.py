@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from tilewright.frozen import field, record
 from tilewright.targets.xe.spirv_reader import text_of, walk
 
 Instruction = tuple[int, list[int]]
@@ -27,7 +27,7 @@ def literal(text: str) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
-@dataclass
+@record
 class SpirvModule:
     """A module's header and instructions."""
 
@@ -72,7 +72,7 @@ class SpirvModule:
         self.body[at:at] = added
 
 
-@dataclass
+@record
 class Taken:
     """Functions that were taken out: id -> (result type, function type), and their calls' results."""
 
