@@ -9,12 +9,11 @@ which is what a launch of short tasks costs; of these several are taken at once,
 has found no ticket waits until all tasks are done. A launch therefore never waits for a thread that has not started: a
 core that another process has taken costs nothing.
 
-A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own; a new
-one sleeps at once, for it may have been started on the core of the thread that is about to launch.
-Waking a thread is a system call, of 3 to 25 us, and as long again passes until it runs. So all that are awake, those
-just woken too, share the sleepers: each takes the next one (NEXT) until there is none. A worker says
-that it sleeps (ASLEEP) before it looks a last time at what is posted, a launch posts before it looks who sleeps, so
-that no call is missed.
+A worker that finds nothing to do spins for SPIN pauses, a new one for none (it may share a core with who is about to
+launch), then sleeps on its slot (futex), a cache line of its own. Waking a thread is a system call, of 3 to 25 us, and
+as long again passes until it runs. So all that are awake, those just woken too, share the sleepers: each takes the next
+one (NEXT) until there is none. A worker says that it sleeps (ASLEEP) before it looks a last time at what is posted, a
+launch posts before it looks who sleeps, so that no call is missed.
 
 What is done before others could take part, a microsecond of work or two, the caller does by itself, without tickets,
 until it turns out to be more; and what is done before a sleeper has come wakes nobody: the pool keeps how long a
