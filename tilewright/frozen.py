@@ -81,6 +81,8 @@ def _made(
             kind.__init__(self, *args, **kwargs)
 
     def __eq__(self: T, other: object) -> bool:
+        if self is other:
+            return True
         return values(self) == values(other) if type(self) is type(other) else NotImplemented
 
     def __hash__(self: T) -> int:
