@@ -92,7 +92,7 @@ def looped(A: Any, B: Any, C: Any, M: tw.constexpr, N: tw.constexpr, BK: tw.cons
 
 @pytest.mark.parametrize("level", levels_here())
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("tile", [(16, 16), (20, 40)])
+@pytest.mark.parametrize("tile", [(16, 16), (20, 40), (8, 48), (3, 24)])
 def test_a_length_of_run_time(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
     m, n = tile
     kernel, sums = looped.options(target="cpu", machine=level), sums_of(dtype)

@@ -471,3 +471,11 @@ def test_short_rounds_of_wide_tiles_show_where_memory_is_read():
     """6144 columns in three programs of two threads take as long as in two of twice the width."""
     three, even = (seconds((32, 6144, 4096), (32, n), BF16, (True, True), 2) for n in (2048, 512))
     assert three > 1.2 * even
+
+
+@pytest.mark.parametrize("shape", [(64, 7, 48, 40), (256, 9, 30, 50), (64, 40, 24, 32)])
+def test_small_products_of_a_batch_have_no_more_rows_than_they_need(shape):
+    """All of a tile is multiplied where both operands are read where they lie."""
+    costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
+    rows, columns = product_tile(costs, shape, ("f32",) * 3, (True, False), 1e-10)
+    assert shape[1] <= rows <= shape[1] + 7 and shape[2] <= columns <= shape[2] + 15

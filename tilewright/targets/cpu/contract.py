@@ -141,13 +141,14 @@ class ContractEmitter:
                 self.multiply(family, (a, bb), False, c, length, width, zero)
 
         if thin is not None or not roles.swapped:
-            few_rows = thin is not None and thin.side == 1
-            lying = None if few_rows else self.lying(family, a, bb, c, length)
+            # Few rows beside B's, or few columns: what multiplies them otherwise adds up in the same order.
+            vectors = thin.family if thin is not None and thin.side == 1 else family
+            lying = self.lying(vectors, a, bb, c, length)
             if lying is None:
                 multiply()
             else:
                 near = lying.near(packed=thin is not None)
-                b.choose(near, lambda: lying.emit(family, zero), multiply)
+                b.choose(near, lambda: lying.emit(vectors, zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))

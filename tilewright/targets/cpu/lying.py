@@ -35,6 +35,7 @@ from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.dots import add_dot, spread, spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
+from tilewright.targets.cpu.lying_cost import NEAR, columns_of, rows_of
 from tilewright.targets.cpu.machine import LONGEST, CpuMachine
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Operands
@@ -42,12 +43,6 @@ from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.panels import joined, widen
 from tilewright.targets.cpu.reductions import power_of_two
-from tilewright.targets.cpu.thin_whole import runs_of
-
-NEAR = 32 << 10
-"""Bytes from B's first row to its last at most: the nearest cache keeps them for all rows of A."""
-VECTORS = 4
-"""Of a row of B at a time at most."""
 
 
 @frozen
@@ -213,12 +208,11 @@ class LyingVectors(LyingProduct):
 
     def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
-        total = -(-cols // lanes)
-        for at, vectors, times in [(0, 3, 1)] if total == 3 else runs_of(total, VECTORS):
+        for at, vectors, times in columns_of(-(-cols // lanes)):
             step = vectors * lanes
 
             def some(x: Idx, vectors: int = vectors) -> None:
-                for row, count, turns in runs_of(rows, max(1, self.m.accumulators // vectors)):
+                for row, count, turns in rows_of(self.m, rows, vectors):
                     with b.loop(row, row + turns * count, count) as r:
                         self.block(family, (r.iv, count), (x, vectors), zero, whole)
 

@@ -333,6 +333,19 @@ def power_of_two_in(*limits: int) -> int:
     return 1 << (max(min(limits), 1).bit_length() - 1)
 
 
+def runs_of(count: int, most: int) -> list[tuple[int, int, int]]:
+    """Parts of 0 to `count`, whose lengths are powers of two up to `most`: (start, length, how many of this length)."""
+    found: list[tuple[int, int, int]] = []
+    at, length = 0, 1 << (most.bit_length() - 1)
+    while at < count:
+        times = (count - at) // length
+        if times:
+            found.append((at, length, times))
+        at += times * length
+        length //= 2
+    return found
+
+
 FEW_READS: Final = 2
 """Reads of an operand up to which each reader packs it; so many for each thread where copies are shared."""
 FEW_COPIES: Final = 4

@@ -35,6 +35,7 @@ from math import ceil, gcd, hypot, log2
 from tilewright import dtypes
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
+from tilewright.targets.cpu.lying_cost import is_lying, lying_costs
 from tilewright.targets.cpu.machine import (
     BY_ROWS,
     DEEP,
@@ -220,6 +221,8 @@ class PanelCosts:
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
         kernel, rates = self.kernel(p.types), self.rates
+        if is_lying(self, p):
+            return lying_costs(self, p)
         form = self._form(p, kernel)
         if form in (0, 1):
             return thin_costs(self, p, form, kernel.tiles)

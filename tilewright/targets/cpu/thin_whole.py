@@ -24,7 +24,7 @@ from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.targets.cpu.dots import spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import CpuMachine, runs_of
 from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.reductions import across
 
@@ -161,16 +161,3 @@ def parts_of(count: int, most: int) -> list[tuple[int, int]]:
     """Parts of 0 to `count`, (start, length) each, whose lengths are powers of two up to `most`."""
     runs = runs_of(count, most)
     return [(at + i * length, length) for at, length, times in runs for i in range(times)]
-
-
-def runs_of(count: int, most: int) -> list[tuple[int, int, int]]:
-    """The same as (start, length, number of parts of this length)."""
-    found: list[tuple[int, int, int]] = []
-    at, length = 0, 1 << (most.bit_length() - 1)
-    while at < count:
-        times = (count - at) // length
-        if times:
-            found.append((at, length, times))
-        at += times * length
-        length //= 2
-    return found
