@@ -49,6 +49,7 @@ from tilewright.targets.cpu.reductions import (
     emit_reductions,
     power_of_two,
 )
+from tilewright.targets.cpu.short_rows import emit_short, short_tile
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 from tilewright.targets.cpu.turned import blocks_of, emit_turned
@@ -134,9 +135,10 @@ class FusedEmitter(FusedPlanner):
                 limit = max(1, min(limit, MOVED_BYTES // max(1, self.moved(plan.roots))))
             step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
         self.keep_rows(plan, step)
-        blocks = blocks_of(self, plan)
-        if blocks is not None:
+        if (blocks := blocks_of(self, plan)) is not None:
             return emit_turned(self, blocks)
+        if (short := short_tile(self, plan)) is not None:
+            return emit_short(self, plan, short, step)
         tile = overlapping(self, plan, step) if self.overlap else None
         if tile is None:
             return self.by_blocks(plan, step)
