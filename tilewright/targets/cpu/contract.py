@@ -141,9 +141,10 @@ class ContractEmitter:
                 self.multiply(family, (a, bb), False, c, length, width, zero)
 
         if thin is not None or not roles.swapped:
-            # Few rows beside B's, or few columns: what multiplies them otherwise adds up in the same order.
-            vectors = thin.family if thin is not None and thin.side == 1 else family
-            lying = self.lying(vectors, a, bb, c, length)
+            # Few rows are added to C one k after the other, as they are here where C holds nothing yet.
+            few_rows = thin if thin is not None and thin.side == 1 else None
+            vectors = family if few_rows is None else few_rows.family
+            lying = None if few_rows and not zero else self.lying(vectors, a, bb, c, length)
             if lying is None:
                 multiply()
             else:
