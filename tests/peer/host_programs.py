@@ -66,6 +66,8 @@ class Memory:
     strides: Shape
     offset: int
     root: str
+    open: bool = False
+    """Whether its type leaves open what of its form it can."""
 
     @property
     def dense(self) -> bool:
@@ -74,8 +76,13 @@ class Memory:
     @property
     def type(self) -> str:
         plain = typed(self.shape, self.dtype, "memref")
+        if self.open:
+            plain = f"memref<{'?x' * len(self.shape)}{self.dtype}>"
         if self.dense and not self.offset:
             return plain
+        if self.open:
+            strides = [str(s) if s == 1 else "?" for s in self.strides]
+            return f"{plain[:-1]}, strided<[{', '.join(strides)}], offset: ?>>"
         offset = f", offset: {self.offset}" if self.offset else ""
         return f"{plain[:-1]}, strided<{[*self.strides]}{offset}>>"
 
@@ -342,9 +349,9 @@ class Drawing(Steps):
 
     # Memory.
     def view(self) -> None:
-        m = self.pick(self.memory)
+        m = self.pick([m for m in self.memory if not m.open])
         rank, name = len(m.shape), self.fresh("m")
-        kind = self.pick("subview transpose collapse expand reinterpret cast")
+        kind = self.pick("subview transpose collapse expand reinterpret open")
         if kind == "subview":
             at = [self.draw(st.integers(0, n - 1)) for n in m.shape]
             by = [self.pick((1, 1, 2)) for _ in m.shape]
@@ -396,6 +403,9 @@ class Drawing(Steps):
             offset = self.draw(st.integers(0, count - columns - (rows - 1) * step))
             new = Memory(name, (rows, columns), m.dtype, (step, 1), offset, m.root)
             text = f"memref.reinterpret_cast {m.name} to offset: [{offset}], sizes: [{rows}, {columns}], strides: [{step}, 1] : {m.type} to {self.strided(new)}"
+        elif kind == "open":
+            new = replace(m, name=name, open=True)
+            text = f"memref.cast {m.name} : {m.type} to {new.type}"
         else:
             return
         self.line(f"{name} = {text}")
@@ -454,6 +464,9 @@ class Drawing(Steps):
             "True", "true"
         ).replace("False", "false")
         text = f"vector.transfer_read {m.name}[{at}], {pad.name}{mask} {stated} : {types}, TYPE"
+        if not mask and order == [*range(len(m.shape))] and self.chance(4):
+            box = self.mask(shape)
+            text = f"vector.mask {box.name} {{ {text} }} : {box.type} -> TYPE"
         return self.add(text, shape, m.dtype, KEPT)
 
     def store(self) -> None:

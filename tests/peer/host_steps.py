@@ -196,6 +196,29 @@ def places(d: Drawing) -> None:
         d.line("}")
 
 
+def combined(d: Drawing) -> None:
+    """What the elements of an array combine to, in a parallel loop."""
+    m = d.pick(d.memory)
+    if m.dtype in ("f16", "bf16") or d.depth > 2 or d.vectors_only:
+        return
+    real, name = m.dtype in EXACT, d.fresh("c")
+    op = d.pick("maximumf minimumf" if real else "addi muli xori maxsi minui")
+    start = d.within(d.made((), m.dtype), KEPT)
+    zero, one = d.index(0), d.index(1)
+    ends, rank = [d.index(n) for n in m.shape], len(m.shape)
+    indices = ", ".join(f"{name}_{n}" for n in range(rank))
+    zeros, ones = (", ".join([v.name] * rank) for v in (zero, one))
+    most = ", ".join(e.name for e in ends)
+    d.line(
+        f"{name} = scf.parallel ({indices}) = ({zeros}) to ({most}) step ({ones}) init ({start.name}) -> {m.dtype} {{"
+    )
+    d.line(f"{name}_x = memref.load {m.name}[{indices}] : {m.type}")
+    d.line(f"scf.reduce({name}_x : {m.dtype}) {{\n^bb0({name}_p: {m.dtype}, {name}_q: {m.dtype}):")
+    d.line(f"{name}_r = arith.{op} {name}_p, {name}_q : {m.dtype}")
+    d.line(f"scf.reduce.return {name}_r : {m.dtype}\n}}\n}}")
+    d.values.append(Value(name, (), m.dtype, KEPT))
+
+
 def numbered(d: Drawing, indices: Sequence[str], shape: Shape, other: Shape) -> list[str]:
     """Indices for another array: some of these, or the digits of an element's number."""
     if not d.draw(st.booleans()):
@@ -325,7 +348,7 @@ STEPS: tuple[Step, ...] = (
     *(Drawing.binary, Drawing.indices, Drawing.view, Drawing.view, Drawing.store, Drawing.store),
     *((load,) * 3),
     *VECTORS,
-    *(loop, until, branch, places, structured, structured, structured),
+    *(loop, until, branch, places, combined, structured, structured, structured),
 )
 
 
