@@ -23,7 +23,7 @@ needs_mlir_runner = pytest.mark.skipif(
 )
 
 TO_LLVM = (
-    "func.func(expand-realloc,convert-linalg-to-loops,scf-forall-to-for,convert-vector-to-scf,lower-vector-mask,test-vector-scan-lowering,affine-expand-index-ops,"
+    "func.func(expand-realloc,convert-linalg-to-loops,scf-forall-to-for,lower-vector-mask,convert-vector-to-scf,test-vector-scan-lowering,affine-expand-index-ops,"
     "lower-vector-multi-reduction,lower-vector-to-from-elements-to-shuffle-tree),expand-strided-metadata,lower-affine,"
     "arith-expand{include-bf16},convert-scf-to-cf,convert-vector-to-llvm,expand-strided-metadata,lower-affine,"
     "convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,convert-index-to-llvm,convert-ub-to-llvm,"
