@@ -135,6 +135,28 @@ def test_the_first_objects_and_later_ones_are_made_alike() -> None:
         hash(Tally("a"))
 
 
+def test_a_subclass_that_is_no_dataclass_is_not_called_after_its_fields_are_set() -> None:
+    @frozen
+    class Own(Shape):
+        pass
+
+    class Later(Own):
+        def __post_init__(self) -> None:
+            raise AssertionError
+
+    assert [Later(n).rows for n in range(40)] == [*range(40)]
+
+
+def test_fields_that_are_compared_may_stay_out_of_the_hash() -> None:
+    @frozen
+    class Constraint:  # as xDSL's, which hold dictionaries
+        name: str
+        by_type: dict[type, int] = field(hash=False)
+
+    assert len({Constraint("a", {int: 1}), Constraint("a", {int: 1})}) == 1
+    assert Constraint("a", {}) != Constraint("a", {int: 1})
+
+
 @pytest.mark.parametrize("before", [0, 40])
 @pytest.mark.parametrize("args, kwargs, what", [
     ((), {}, "name"),

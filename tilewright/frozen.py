@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -71,12 +71,12 @@ def _made(
     dataclass(init=False, eq=False, repr=False, **others)(cls)
     kind: Any = cls
     own, members = vars(cls), fields(kind)
-    compared = [f.name for f in members if f.compare]
-    values: Any = attrgetter(*compared) if compared else lambda _: ()  # pyright: ignore[reportUnknownLambdaType]
+    values = _values_of([f.name for f in members if f.compare])
+    counted = _values_of([f.name for f in members if (f.compare if f.hash is None else f.hash)])
     few = iter(range(_FEW))
 
     def __init__(self: T, *args: Any, **kwargs: Any) -> None:
-        if next(few, None) is None or not _is_filled(self, members, args, kwargs):
+        if next(few, None) is None or not _is_filled(self, cls, args, kwargs):
             kind.__init__ = _init(cls)
             kind.__init__(self, *args, **kwargs)
 
@@ -86,7 +86,7 @@ def _made(
         return values(self) == values(other) if type(self) is type(other) else NotImplemented
 
     def __hash__(self: T) -> int:
-        return hash(values(self))
+        return hash(counted(self))
 
     @recursive_repr()
     def __repr__(self: T) -> str:
@@ -109,6 +109,10 @@ def _made(
     return cls
 
 
+def _values_of(names: list[str]) -> Callable[[Any], Any]:
+    return attrgetter(*names) if names else lambda _: ()
+
+
 class _Signature:
     """Has `__init__` written for who asks for its parameters: `inspect` looks for this first."""
 
@@ -125,10 +129,9 @@ _FEW = 16
 """Objects of a class that are made by what all classes share: it takes ten times as long as what is written for one."""
 
 
-def _is_filled(
-    self: Any, members: tuple[Field[Any], ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bool:
+def _is_filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Sets fields to what is given, or to their defaults; False where that does not fit, for `__init__` to say why."""
+    members = fields(cls)
     given = dict(zip((f.name for f in members if f.init and not f.kw_only), args, strict=False))
     given.update(kwargs)
     fits = len(given) == len(args) + len(kwargs)
@@ -144,7 +147,7 @@ def _is_filled(
         object.__setattr__(self, f.name, value)
     if not fits or given:
         return False
-    if hasattr(self, "__post_init__"):
+    if hasattr(cls, "__post_init__"):
         self.__post_init__()
     return True
 
