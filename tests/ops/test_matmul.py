@@ -163,6 +163,14 @@ def test_refuses_operands_that_do_not_fit():
             ops.matmul(a, a, **wrong)
 
 
+def test_refusals_of_batches_name_the_shapes_that_were_given():
+    a, b = np.zeros((3, 4, 7), np.float32), np.zeros((7, 5), np.float32)
+    with pytest.raises(tw.LaunchError, match=r"out has shape \(3, 4, 6\)"):
+        ops.matmul(a, b, out=np.zeros((3, 4, 6), np.float32))
+    with pytest.raises(tw.LaunchError, match=r"3, 4, 7\)?.*6, 5"):
+        ops.matmul(a, b[:6])
+
+
 @pytest.mark.parametrize("m, n, k", [(0, 3, 5), (4, 0, 5), (4, 3, 0)])
 def test_empty_operands_give_an_empty_result_or_zeros(m, n, k):
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)

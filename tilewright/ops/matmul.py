@@ -97,13 +97,14 @@ def matmul(
         if out is not None and kernel.launcher.named((activation,), operands):
             return out
         given = [x for x in (a, residual, out) if x is not None]
-        if len(a.shape) > 2 and len(b.shape) == 2 and len({x.shape[:-1] for x in given}) == 1:
-            # The rows of all products are those of one.
-            flat = {id(x): stacked(x) for x in given}
-            if all(x is not None for x in flat.values()):
+        if len(a.shape) > 2 and len(b.shape) == 2 and a.shape[-1] == b.shape[0]:
+            # The rows of all products are those of one; of what does not fit, messages name the shape that was given.
+            shape = (*a.shape[:-1], b.shape[1])
+            flat = {id(x): stacked(x) for x in given if x is a or x.shape == shape}
+            if all(flat.get(id(x)) is not None for x in given):
                 more = {"residual": flat.get(id(residual)), "out": flat.get(id(out))}
                 c = matmul(flat[id(a)], b, bias=bias, activation=activation, **more, **options)
-                return c.reshape((*a.shape[:-1], b.shape[1])) if out is None else out
+                return c.reshape(shape) if out is None else out
         looks = tuple(
             None if x is None else (x.dtype, tuple(x.shape), device_of(x)) for x in operands
         )
