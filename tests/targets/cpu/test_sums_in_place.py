@@ -53,6 +53,19 @@ def test_inside_and_beyond(rng, level, dtype):
         assert (wide[:, n:] == 77).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tile", [(66, 100), (72, 90)])
+def test_parts_of_k_are_added_beside_nothing(rng, tile, dtype):
+    """By whole vectors, of which the last one of a row is none of the tile's (they went behind the array)."""
+    (m, n), acc = tile, {"float32": tw.f32, "float64": tw.f64}[dtype]
+    a, b = draw(rng, (m, 8000), dtype), draw(rng, (8000, n), dtype)
+    wide = np.full((m, n + 20), 77, dtype)
+    run = product.options(target="cpu", num_threads=8)
+    run[1, 1](a, b, wide[:, :n], BM=m, BN=n, ACC=acc, SCALE=1)
+    assert error(wide[:, :n], a.astype(np.float64) @ b) < 2e-6
+    assert (wide[:, n:] == 77).all()
+
+
 def test_an_operand_may_be_the_result(rng):
     """Nothing is summed where it is read."""
     a, b = draw(rng, (64, 96), "float32"), draw(rng, (96, 96), "float32")

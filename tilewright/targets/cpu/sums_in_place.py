@@ -115,10 +115,14 @@ def in_array(
     for n, most in zip(buffer.shape, left, strict=True):
         whole = b.both(whole, b.cmp("sle", n, most))
     assert whole is not None
+    if store.block:
+        # Parts are added to it by whole vectors.
+        vectors = buffer.shape[1] * size % Caches.line == 0
+        whole = b.either(whole, one) if vectors else one
     for condition in (
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
-        b.either(whole, one) if store.block else whole,
+        whole,
     ):
         inside = b.both(inside, condition)
     assert inside is not None
