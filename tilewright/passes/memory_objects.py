@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
+    NoneAttr,
     UnitAttr,
 )
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -117,7 +118,7 @@ class ArgFacts:
     """What specialisation promises of an array argument (`tilewright.args`, see the cache key).
 
     ``align``: power-of-two alignment in bytes of base and non-unit strides. ``div``: per dimension a
-    power of two that divides the extent. ``noalias``: overlaps no other argument.
+    power of two that divides the extent. ``noalias``: overlaps no other argument, and its rows not one another.
     """
 
     align: int = 1
@@ -187,6 +188,12 @@ def may_alias(a: object, b: object) -> bool:
     if is_allocation(a) or is_allocation(b):
         return False
     return not (arg_facts(a).noalias or arg_facts(b).noalias)
+
+
+def may_overlap_itself(root: SSAValue) -> bool:
+    """Whether rows of an array may share memory: strides that a launch gives, unless it promises (`noalias`)."""
+    plain = isinstance(root.type, MemRefType) and isinstance(root.type.layout, NoneAttr)
+    return not (plain or is_allocation(root) or arg_facts(root).noalias)
 
 
 def is_pure(op: Operation) -> bool:

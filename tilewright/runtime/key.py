@@ -22,7 +22,7 @@ from tilewright.arguments import HOST_ALIGNMENT, NOWHERE, ArrayArg
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
 from tilewright.frozen import frozen
-from tilewright.runtime.sharing import lattice, meet
+from tilewright.runtime.sharing import lattice, meet, overlaps_itself
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import DictionaryAttr
@@ -51,7 +51,7 @@ class ArrayType:
     div: tuple[int, ...]
     """64, 16 or 1 per dimension: divides the extent."""
     noalias: bool
-    """Whether the array shares no byte range with another argument."""
+    """Whether the array shares no byte range with another argument, and its rows none with one another."""
     row: int = 0
     """`BLOCK_ROW` where its rows (columns, where these are contiguous) have as many bytes and are whole words of 4;
     else, and where a target does not ask, 0."""
@@ -136,7 +136,12 @@ def signature_of(
     """
     overlapping = overlapping_arguments(args)
     return tuple(
-        array_type(arg, noalias=i not in overlapping, alignment=alignment, row=row)
+        array_type(
+            arg,
+            noalias=i not in overlapping and not overlaps_itself(arg),
+            alignment=alignment,
+            row=row,
+        )
         if isinstance(arg, ArrayArg)
         else arg
         for i, arg in enumerate(args)

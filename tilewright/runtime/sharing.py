@@ -1,4 +1,4 @@
-"""Whether two arrays have a byte in common: by their strides, not by the ranges that they span.
+"""Whether arrays have a byte in common: by their strides, not by the ranges that they span.
 
 a = x[:, 0:4]      every other 16 bytes of rows of 32; b = x[:, 4:8] has the others: they share nothing
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import TypeAlias
 
 from tilewright.arguments import ArrayArg
@@ -24,6 +25,18 @@ def lattice(arg: ArrayArg) -> Lattice:
     return size, tuple(
         (n, stride * size) for n, stride in zip(arg.shape, arg.strides, strict=True) if n != 1
     )
+
+
+def overlaps_itself(arg: ArrayArg) -> bool:
+    """Whether elements may share bytes without being at one address, as rows of windows do. A stride of 0 repeats
+    elements: that is no overlap, and strides that interleave are taken for one."""
+    size, steps = lattice(arg)
+    span = size
+    for n, stride in sorted(((n, abs(stride)) for n, stride in steps if stride), key=itemgetter(1)):
+        if stride < span:
+            return True
+        span += (n - 1) * stride
+    return False
 
 
 @lru_cache(4096)

@@ -176,3 +176,28 @@ def test_threads_meet_where_iterations_store_to_the_same_places(by, rng):
     run_threads(code, [describe(x), describe(y)], (1, 1, 1))
     np.testing.assert_array_equal(y, want)
     assert ("gpu.barrier" in str(code.module)) == (by == 32)
+
+
+@tw.kernel
+def overlap_add(X, Y):
+    for n in range(4):
+        y = tw.init_tile(Y, [n, 0], (1, 64))
+        frame = tw.load_tile(tw.init_tile(X, [n, 0], (1, 64)))
+        tw.store_tile(
+            tw.transpose(tw.transpose(tw.load_tile(y))) + tw.transpose(tw.transpose(frame)), y
+        )
+
+
+@pytest.mark.parametrize("hop, met", [(64, False), (32, True), (48, True)])
+def test_threads_meet_where_rows_overlap(hop, met, rng) -> None:
+    """What an iteration stores to one row, the next reads of another."""
+    rows = (4, 64), (4 * hop, 4)
+    frames, signal = (rng.integers(-9, 9, n).astype("f4") for n in ((4, 64), 3 * hop + 64))
+    want = signal.copy()
+    for n, row in enumerate(np.lib.stride_tricks.as_strided(want, *rows)):
+        row += frames[n]
+    arrays = frames, np.lib.stride_tricks.as_strided(signal, *rows)
+    code = lowered(overlap_add, arrays, False)
+    assert ("gpu.barrier" in str(code.module)) == met
+    run_threads(code, [describe(a) for a in arrays], (1, 1, 1))
+    np.testing.assert_array_equal(signal, want)

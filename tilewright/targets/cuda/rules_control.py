@@ -17,6 +17,7 @@ from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.frozen import record
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
+from tilewright.passes.memory_objects import may_overlap_itself
 from tilewright.passes.tile_origin import tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.rules_memory import as_words, bitcast, place_of, sums_of
@@ -91,6 +92,8 @@ def _is_apart(d: Distributor, op: Operation, loop: scf.ForOp) -> bool:
     analysis = d.analysis_of(loop)
     access = analysis.find(op)
     if access is None or not isinstance(op, xetile.LoadTileOp | xetile.StoreTileOp):
+        return False
+    if may_overlap_itself(access.root):
         return False
     return analysis.loop(loop).counter in analysis.separated_by(access)
 
