@@ -338,6 +338,29 @@ def g():
     np.testing.assert_array_equal(G.parse_graph(text).compile()(x), want)
 
 
+def test_a_loop_that_gets_another_name_takes_none_that_one_inside_it_has():
+    text = """
+def g():
+    x = input(f32[16, 16])
+    y = output(f32[2, 16])
+    z = output(f32[2, 16, 16, 16])
+    a = buffer("register", f32[16])
+    for m in space("g", block(2)):
+        for k in space("one", sequential(16, 16)):
+            a = copy(x[0, k:k + 16])
+            y[m, k:k + 16] = copy(a)
+        for k in space("two", sequential(16)):
+            for k_1 in space("three", sequential(16)):
+                a = add(x[k, 0:16], x[k_1, 0:16])
+                z[m, k, k_1, 0:16] = copy(a)
+    return y, z
+"""
+    x = fresh_rng().standard_normal((16, 16), np.float32)
+    y, z = G.parse_graph(text).compile()(x)
+    np.testing.assert_array_equal(y[1], x[0])
+    np.testing.assert_array_equal(z[1], x[:, None] + x[None])
+
+
 def test_arrays_of_any_number_are_traced():
     graph = G.trace(lambda x, *more: x + more[0] * more[1], *[G.array([8, 16])] * 3)
     assert [b.name for b in graph.inputs] == ["x", "more0", "more1"]

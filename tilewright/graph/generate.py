@@ -42,7 +42,12 @@ GRID_RANK = 3
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:
     """The text of a kernel. Raises UnsupportedError, with the node, for what the tile language cannot say."""
-    return _Generator(graph, _told_apart(task, {}, graph.buffers)).run()
+    return _Generator(graph, _told_apart(task, {}, {*graph.buffers, *_axes_of(task)})).run()
+
+
+def _axes_of(task: Task) -> set[str]:
+    inside = (_axes_of(n) for n in task.nodes if isinstance(n, Task))
+    return {axis.name for axis in task.axes}.union(*inside)
 
 
 def _told_apart(task: Task, taken: dict[str, Axis], others: Collection[str]) -> Task:

@@ -41,7 +41,7 @@ def erfc(op: more_math.ErfcOp, at: Before) -> None:
     given = op.operand.type
     element = element_of(given)
     wide_element, whole_element = (f64, i64) if element == f64 else (f32, i32)
-    middle, end, low_bits = (4.0, 27.0, 27) if element == f64 else (2.5, 10.5, 12)
+    middle, end, low_bits = (4.0, 27.3, 27) if element == f64 else (2.5, 10.5, 12)
     first, *others = _ERFC_OF_F64 if element == f64 else _ERFC
     kind = with_shape(given, shape_of(op.operand)) if isinstance(given, VectorType) else given
 
