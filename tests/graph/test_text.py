@@ -319,6 +319,11 @@ def test_elements_are_stored_before_they_are_read_along_the_outermost_axis_that_
         G.parse_graph(WAVE.replace("h[i + 1, j, k", "h[i + 1, j + 1, k"))
     with pytest.raises(CompileError, match="j is mapped to each"):
         G.parse_graph(WAVE.replace("sequential(6)", "each(6)"))
+    wider = WAVE.replace("f32[6, 7, 16]", "f32[6, 8, 16]").replace(
+        "block(6):\n        h[0", "block(7):\n        h[0"
+    )
+    with pytest.raises(CompileError, match="element 7 of dimension 1 in the last iteration"):
+        G.parse_graph(wider.replace("max(h[i, j + 1", "max(h[i, j + 2"))
 
 
 def test_a_mask_ends_where_it_says():

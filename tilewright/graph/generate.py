@@ -32,6 +32,7 @@ from tilewright.graph.nodes import (
     TiledGraph,
     bound_task,
     unused,
+    walk,
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
@@ -42,12 +43,8 @@ GRID_RANK = 3
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:
     """The text of a kernel. Raises UnsupportedError, with the node, for what the tile language cannot say."""
-    return _Generator(graph, _told_apart(task, {}, {*graph.buffers, *_axes_of(task)})).run()
-
-
-def _axes_of(task: Task) -> set[str]:
-    inside = (_axes_of(n) for n in task.nodes if isinstance(n, Task))
-    return {axis.name for axis in task.axes}.union(*inside)
+    names = {a.name for around, _ in walk([task]) for t in around for a in t.axes}
+    return _Generator(graph, _told_apart(task, {}, names.union(graph.buffers))).run()
 
 
 def _told_apart(task: Task, taken: dict[str, Axis], others: Collection[str]) -> Task:
@@ -56,8 +53,7 @@ def _told_apart(task: Task, taken: dict[str, Axis], others: Collection[str]) -> 
     axes: list[Axis] = []
     for axis in task.axes:
         if taken.setdefault(axis.name, axis) != axis:
-            name = unused(axis.name, taken, others)
-            names[axis.name] = affine(name)
+            names[axis.name] = affine(name := unused(axis.name, taken, others))
             taken[name] = axis = replace(axis, name=name)
         axes.append(axis)
     inner = bound_task(task, names) if names else task

@@ -291,7 +291,7 @@ class _Checks:
                     first = next((each for each in ahead if each.steps), ahead[0])
                     at_once |= first.steps == 0 and n < number
                     if first.steps > 0:
-                        earlier.append([each for each in ahead if each.steps > 0])
+                        earlier.append(ahead)
                     else:
                         later.append(first)
             if at_once or not (earlier or later):
@@ -301,24 +301,29 @@ class _Checks:
                     f"{what} is of an element that is not written yet",
                     rule=f"iteration {later[0].axis.name} reads what earlier ones, or Operations before it, stored",
                 )
-            for axis in (first.axis for first, *_ in earlier):
+            for axis in (next(a.axis for a in ahead if a.steps) for ahead in earlier):
                 if axis.mapping != "sequential":
                     raise CompileError(
                         f"{what} needs what another iteration of {axis.name} stores",
                         rule=f"the iterations are in no order: {axis.name} is mapped to {axis.mapping}",
                         hint="sequential(...)",
                     )
-            for axis, dimension, element, steps in (each for ahead in earlier for each in ahead):
+            for ahead, each in ((found, each) for found in earlier for each in found):
                 outside = [
-                    a.entries[dimension]
-                    for _, own, a in written
-                    if not any(each is axis for each in own)
+                    a.entries for _, own, a in written if not any(axis is each.axis for axis in own)
                 ]
-                for begin in range(element, element + steps):
-                    if not any(_holds(entry, begin) for entry in outside):
+                # Where what is written along other axes begins.
+                others = [
+                    (a.dimension, a.element + max(a.steps, 0))
+                    for a in ahead
+                    if a.axis is not each.axis
+                ]
+                for begin in each.not_stored():
+                    at = [(each.dimension, begin), *others]
+                    if not any(all(_holds(entries[d], n) for d, n in at) for entries in outside):
                         raise CompileError(
-                            f"{what} is of element {begin} of dimension {dimension} in the first "
-                            "iteration, which nothing writes before"
+                            f"{what} is of element {begin} of dimension {each.dimension} in the "
+                            f"{'first' if each.steps > 0 else 'last'} iteration, which nothing writes before"
                         )
 
     def covered(self, buffer: Buffer) -> None:
@@ -424,6 +429,13 @@ class _Ahead(NamedTuple):
     """What is read in the first iteration."""
     steps: int
     """So many iterations before it is read, an element is written."""
+
+    def not_stored(self) -> range:
+        """What is read that no iteration stores: in the first ones, or in the last ones where steps are back."""
+        last = self.axis.extent.number
+        if self.steps >= 0 or last is None:
+            return range(self.element, self.element + self.steps)
+        return range(self.element + max(last + self.steps, 0), self.element + last)
 
 
 def _ahead(read: Access, written: Access, axes: Sequence[Axis]) -> list[_Ahead]:
