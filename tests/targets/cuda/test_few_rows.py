@@ -39,7 +39,7 @@ def joined(A, B, bias, residual, C, total, COND, BM: tw.constexpr, BN: tw.conste
     tw.store_tile(tw.sum(acc, 1), tw.init_tile(total, [m, tw.program_id(1)], (BM, 1)))
 
 
-@pytest.mark.parametrize("rows, columns", [(8, 128), (16, 64), (48, 256), (40, 128), (176, 64)])
+@pytest.mark.parametrize("rows, columns", [(8, 128), (16, 64), (48, 256), (24, 128), (176, 64)])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 def test_few_rows_are_columns_of_the_transposed_product(rows, columns, layout, rng):
     """They leave through panels whose lines are the product's columns, and may end anywhere."""
