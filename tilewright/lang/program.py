@@ -128,14 +128,14 @@ class NamedBarrier:
     def _emit(self, waits: bool) -> None:
         from tilewright.dialects import xegpu  # which few kernels are of
 
-        emit, bytes = emitter("named_barrier").emit, list[SSAValue]()
+        emit, operands = emitter("named_barrier").emit, list[SSAValue]()
         for what, number in (("id", self.id), ("count", self.count)):
             found = index_operand(number, what)
             if isinstance(found, int):
-                bytes.append(constant_ssa(found, dtypes.u8))
+                operands.append(constant_ssa(found, dtypes.u8))
             else:
-                bytes.append(emit(arith.IndexCastOp(found, i8)).result)
-        barrier = emit(xegpu.InitNbarrierOp(*bytes)).result
+                operands.append(emit(arith.IndexCastOp(found, i8)).result)
+        barrier = emit(xegpu.InitNbarrierOp(*operands)).result
         emit((xegpu.NbarrierWaitOp if waits else xegpu.NbarrierArriveOp)(barrier))
 
 

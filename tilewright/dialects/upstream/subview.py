@@ -42,9 +42,7 @@ class ParallelInsertSliceOp(Op):
 Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp | ParallelInsertSliceOp
 
 
-def kept_dimensions(
-    op: memref.SubviewOp | Slice,
-) -> list[int]:
+def kept_dimensions(op: memref.SubviewOp | Slice) -> list[int]:
     """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
 
     Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.

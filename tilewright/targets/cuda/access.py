@@ -12,10 +12,12 @@ from contextlib import contextmanager
 
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.dialects.vector import BroadcastOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
+from tilewright.dialects import stage
+from tilewright.dialects.nesting import ops_around
 from tilewright.frozen import frozen
 from tilewright.layout import Layout
 from tilewright.passes.tile_origin import WIDEST, tile_alignment, tile_divisors
@@ -123,10 +125,16 @@ MANY = 16
 """Accesses of a thread that are worth code of their own for tiles that are inside as a whole."""
 
 
-def interior(d: Distributor, tile: Tile, layout: Layout, width: int) -> SSAValue | None:
-    """Is a tile inside as a whole? All threads agree. None where few accesses would ask."""
+def interior(
+    d: Distributor, op: Operation, tile: Tile, layout: Layout, width: int
+) -> SSAValue | None:
+    """Is the tile of an access inside as a whole? All threads agree. None where few accesses would ask, or products
+    are on their way, which a branch would make wait (ptxas serialises them)."""
     b, found = d.b, None
     if layout.registers < MANY * width:
+        return None
+    blocks = [op.parent, *(around.parent for around in ops_around(op))]
+    if any(isinstance(o, stage.ProductIssueOp) for block in blocks if block for o in block.ops):
         return None
     for offset, extent, size in zip(tile.offsets, tile.extents, layout.shape, strict=True):
         found = b.both(found, b.cmp("sle", b.plus(offset, size), extent))

@@ -19,11 +19,14 @@ programs are many, others read meanwhile, and the registers that this takes woul
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from math import prod
 
 from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
@@ -53,8 +56,8 @@ def unroll_loops(module: ModuleOp, threads: int, apart: bool = False) -> int:
     how many loops. `threads`: of a workgroup; `apart`: the arrays of the launch do not overlap."""
     found = short_loops(module, threads, apart)
     for loop, times in found:
-        rest = _unroll(loop, times)
-        if _stores(_assumed(rest)) and times > FEWER:
+        rest, stores = _unroll(loop, times)
+        if stores and times > FEWER:
             # Each iteration that is left over waits for its loads, which take as long as those of many.
             _unroll(rest, times // FEWER)
     return len(found)
@@ -65,31 +68,35 @@ def short_loops(module: ModuleOp, threads: int, apart: bool = False) -> list[tup
     wanted = min(MOST_BYTES, IN_FLIGHT // threads)
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
     written = _written(module) if apart and loops else None
-    return [(op, times) for op in loops if (times := _times(_assumed(op), wanted, written)) > 1]
+    found: list[tuple[scf.ForOp, int]] = []
+    for op in loops:
+        with _assumed(op) as assumed:
+            times = _times(assumed, wanted, written)
+        if times > 1:
+            found.append((op, times))
+    return found
 
 
-def _assumed(loop: scf.ForOp) -> scf.ForOp:
-    """A copy of a loop in which the conditions hold that no iteration changes; the loop itself where there are none."""
+@contextmanager
+def _assumed(loop: scf.ForOp) -> Generator[scf.ForOp]:
+    """A copy of a loop in which the conditions hold that no iteration changes, for as long as it is looked at; the loop
+    itself where there are none."""
     branches = _unchanging(loop)
     if not branches:
-        return loop
-    copies: dict[Operation, Operation] = {}
+        yield loop
+        return
     copy = loop.clone()
-    for old, new in zip(loop.body.block.ops, list(copy.body.block.ops), strict=True):
-        if old in branches:
-            copies[old] = new
-    for branch in copies.values():
-        assert isinstance(branch, scf.IfOp)
-        taken = branch.true_region.block
-        given = terminator(taken)
-        for op in list(taken.ops):
-            op.detach()
-            if op is not given:
-                copy.body.block.insert_op_before(op, branch)
-        for result, value in zip(branch.results, given.operands, strict=True):
-            result.replace_all_uses_with(value)
-        branch.detach()
-    return copy
+    for op, branch in zip(loop.body.block.ops, [*copy.body.block.ops], strict=True):
+        if op in branches and isinstance(branch, scf.IfOp):
+            taken = branch.true_region.block
+            given = terminator(taken)
+            for result, value in zip(branch.results, given.operands, strict=True):
+                result.replace_all_uses_with(value)
+            Rewriter.erase_op(given)
+            Rewriter.inline_block(taken, InsertPoint.before(branch))
+            Rewriter.erase_op(branch)
+    yield copy
+    copy.erase()
 
 
 def _unchanging(loop: scf.ForOp) -> list[scf.IfOp]:
@@ -194,46 +201,49 @@ def _guards(block: Block) -> dict[Operation, SSAValue]:
     return found
 
 
-def _unroll(loop: scf.ForOp, times: int) -> scf.ForOp:
-    """Returns the loop of what is left over."""
+def _unroll(loop: scf.ForOp, times: int) -> tuple[scf.ForOp, bool]:
+    """Returns the loop of what is left over, and whether its iterations store."""
     at = Before(loop)
     assert loop.parent is not None
     hoist_invariants(loop.parent)
-    assumed = _assumed(loop)
-    old = assumed.body.block
-    step, end, guards = loop.step, loop.ub, _guards(old)
+    end = loop.ub
     true = at.add(arith.ConstantOp.from_int_and_width(1, 1))
-    holds: dict[SSAValue, SSAValue] = {guard.results[0]: true for guard in guards}
+    with _assumed(loop) as assumed:
+        guards, stores = _guards(assumed.body.block), _stores(assumed)
+        body = _side_by_side(assumed, times, {guard.results[0]: true for guard in guards})
     for branch in _unchanging(loop):
         end = at.add(arith.SelectOp(branch.cond, end, loop.lb))
     # Where a guard no longer holds, what is left over begins.
     for until in guards.values():
         end = at.add(arith.MinSIOp(end, until))
-    whole = at.add(arith.MuliOp(step, at.index(times)))
-    last = at.add(arith.SubiOp(end, at.add(arith.SubiOp(whole, step))))
-    body = Block(arg_types=[*old.arg_types, loop.lb.type])
-    number, *carried = body.args[:-1]
-    first = (_first(assumed) if _stores(assumed) else None) or set()
-    turns: list[dict[SSAValue, SSAValue]] = []
-    for turn in range(times):
-        if turn:
-            following = arith.AddiOp(number, step)
-            body.add_op(following)
-            number = following.result
-        turns.append({old.args[0]: number, **holds})
-        for op in old.ops:
-            if op in first and op not in guards:
-                body.add_op(op.clone(turns[turn]))
-    for copies in turns:
-        copies |= dict(zip(old.args[1:], carried, strict=True))
-        for op in old.ops:
-            if op is not old.last_op and op not in first and op not in guards:
-                body.add_op(op.clone(copies))
-        carried = [copies.get(v, v) for v in terminator(old).operands]
-    after = arith.AddiOp(number, step)
-    body.add_ops([after, scf.YieldOp(*carried, after.result)])
+    whole = at.add(arith.MuliOp(loop.step, at.index(times)))
+    last = at.add(arith.SubiOp(end, at.add(arith.SubiOp(whole, loop.step))))
     main = scf.ForOp(loop.lb, last, whole, [*loop.iter_args, loop.lb], Region(body))
     at.insert(main)
     rest = with_start(loop, main.results[:-1])
     rest.operands[0] = main.results[-1]
-    return rest
+    return rest, stores
+
+
+def _side_by_side(loop: scf.ForOp, times: int, holds: Mapping[SSAValue, SSAValue]) -> Block:
+    """So many iterations, in which comparisons hold; behind what is carried it gives the next counter."""
+    old = loop.body.block
+    body = Block(arg_types=[*old.arg_types, loop.lb.type])
+    number, *carried = body.args[:-1]
+    first = (_first(loop) if _stores(loop) else None) or set()
+    left = [op for op in old.ops if op is not old.last_op and not holds.keys() & {*op.results}]
+    turns: list[dict[SSAValue, SSAValue]] = []
+    for turn in range(times):
+        if turn:
+            following = arith.AddiOp(number, loop.step)
+            body.add_op(following)
+            number = following.result
+        turns.append({old.args[0]: number, **holds})
+        body.add_ops([op.clone(turns[turn]) for op in left if op in first])
+    for copies in turns:
+        copies |= dict(zip(old.args[1:], carried, strict=True))
+        body.add_ops([op.clone(copies) for op in left if op not in first])
+        carried = [copies.get(v, v) for v in terminator(old).operands]
+    after = arith.AddiOp(number, loop.step)
+    body.add_ops([after, scf.YieldOp(*carried, after.result)])
+    return body

@@ -16,9 +16,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Made
 from tilewright.codegen.tiles import ScatteredTile, Tile, element_of, itemsize
-from tilewright.dialects import mach, stage
+from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.nesting import ops_around
 from tilewright.layout import Layout
 from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
@@ -84,9 +83,7 @@ def load_result(d: Distributor, op: Operation, number: int, layout: Layout) -> S
         )
     d.hazards.read(d, place_of(op.tile, layout))
     along = facing_memory(op.tile, tile, layout)
-    value = load_fragment(d, op.tile, tile, along, op.padding_value, _may_branch(op))
-    held = Fragment(value, along)
-    return d.convert(held, layout).value
+    return d.convert(Fragment(load_fragment(d, op, tile, along), along), layout).value
 
 
 def facing_memory(tile_value: SSAValue, tile: Tile, layout: Layout) -> Layout:
@@ -95,33 +92,18 @@ def facing_memory(tile_value: SSAValue, tile: Tile, layout: Layout) -> Layout:
     return bl.facing(layout, unit.index(True)) if any(unit) else layout
 
 
-def _may_branch(op: Operation) -> bool:
-    """Are no products on their way that a branch would make wait (ptxas serialises them)?"""
-    blocks = [op.parent, *(around.parent for around in ops_around(op))]
-    return not any(
-        isinstance(each, stage.ProductIssueOp) for block in blocks if block for each in block.ops
-    )
-
-
-def load_fragment(
-    d: Distributor,
-    tile_value: SSAValue,
-    tile: Tile,
-    layout: Layout,
-    padding: int | float,
-    may_branch: bool,
-) -> SSAValue:
-    """A fragment of a tile in `layout`; what lies outside is `padding`."""
-    facts = ac.facts_of(tile_value, tile)
+def load_fragment(d: Distributor, op: xt.LoadTileOp, tile: Tile, layout: Layout) -> SSAValue:
+    """A fragment of a tile in `layout`; what lies outside is padding."""
+    facts = ac.facts_of(op.tile, tile)
     dim, width = ac.vector_width(layout, tile, facts)
 
     def by(width: int, inside: bool) -> list[SSAValue]:
         with d.scope():
-            made = _load_chunks(d, tile, layout, facts, width, padding, inside)
+            made = _load_chunks(d, tile, layout, facts, width, op.padding_value, inside)
             return [made if interior is None else as_words(d, made)]
 
     extent = ac.straddles(layout, tile, facts, dim, width)
-    interior = ac.interior(d, tile, layout, width) if may_branch else None
+    interior = ac.interior(d, op, tile, layout, width)
     (made,) = _choose(d, extent, interior, width, by)
     return bitcast(d, made, d.fragment_type(tile.element, layout))
 
@@ -153,25 +135,14 @@ def _load_chunks(
 
 @rule("xetile.store_tile")
 def store(d: Distributor, op: xt.StoreTileOp) -> None:
+    """Writes a fragment to a tile, where the mask holds; of replicas the first writes."""
     tile = block_tile(d, op, op.tile)
     fragment = d.fragment_of(op.value)
     fragment = d.convert(fragment, facing_memory(op.tile, tile, fragment.layout))
     mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
-    d.hazards.write(d, place_of(op.tile, fragment.layout))
-    store_value(d, op.tile, tile, fragment.value, fragment.layout, mask, _may_branch(op))
-
-
-def store_value(
-    d: Distributor,
-    tile_value: SSAValue,
-    tile: Tile,
-    value: SSAValue,
-    layout: Layout,
-    mask: SSAValue | None,
-    may_branch: bool,
-) -> None:
-    """Writes a fragment to a tile, where `mask` (a fragment of the same layout) holds; of replicas the first writes."""
-    facts = ac.facts_of(tile_value, tile)
+    value, layout = fragment.value, fragment.layout
+    d.hazards.write(d, place_of(op.tile, layout))
+    facts = ac.facts_of(op.tile, tile)
     dim, width = ac.vector_width(layout, tile, facts)
     first = d.first_replica(layout)
 
@@ -180,7 +151,7 @@ def store_value(
             _store_chunks(d, tile, value, layout, facts, width, first, mask, inside)
 
     extent = ac.straddles(layout, tile, facts, dim, width)
-    interior = ac.interior(d, tile, layout, width) if may_branch else None
+    interior = ac.interior(d, op, tile, layout, width)
     _choose(d, extent, interior, width, by)
 
 

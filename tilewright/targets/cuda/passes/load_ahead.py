@@ -93,9 +93,9 @@ def _load_above(loop: scf.ForOp, threads: int) -> int:
             continue
         size = prod(shape_of(op.values[0])) * element_bytes(element(op.values[0].type))
         places = place_ops(op)
-        if places is None or not is_read_only(op.tile) or op.tile_type.memory_space != 0:
+        if places is None or held + size > 4 * MOST_BESIDE * threads:
             continue
-        if held + size > 4 * MOST_BESIDE * threads:
+        if op.tile_type.memory_space != 0 or not is_read_only(op.tile):
             continue
         for each in [*places, op]:
             if loop.is_before_in_block(each):
