@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.frozen import frozen, record, shared_functions
+from tilewright.frozen import frozen, guarded, record, shared_functions
 
 
 @frozen
@@ -181,10 +181,38 @@ def test_a_library_s_classes_keep_their_fields() -> None:
     fields_of = {"__annotations__": {"x": "int"}, "__module__": "xdsl.ir"}
     with shared_functions():
         made: Any = dataclasses.dataclass(frozen=True)(type("Made", (), dict(fields_of)))
+        more: Any = dataclasses.dataclass(frozen=True)(type("More", (made,), dict(fields_of)))
         ordered: Any = dataclasses.dataclass(order=True)(type("Ordered", (), dict(fields_of)))
+    users: Any = dataclass(frozen=True)(type("Users", (more,), dict(fields_of)))
     assert dataclasses.dataclass is dataclass and ordered(1) < ordered(2)
     first, *_, last = [made(x) for x in range(40)]
     assert {first, made(0)} == {first} and last != first and repr(last) == "Made(x=39)"
-    for each in (first, last):
-        with pytest.raises(FrozenInstanceError):
-            each.x = 3
+    for each in (first, last, more(1), users(1)):
+        for name in ("x", "y"):
+            with pytest.raises(FrozenInstanceError):
+                setattr(each, name, 3)
+            with pytest.raises(FrozenInstanceError):
+                delattr(each, name)
+    with pytest.raises(TypeError, match="frozen"):
+        dataclass(type("Changing", (more,), dict(fields_of)))
+
+    class Plain(made):
+        pass
+
+    plain = Plain(1)
+    plain.y = 2
+    del plain.y
+    with pytest.raises(FrozenInstanceError):
+        plain.x = 3
+
+
+def test_guarded_classes_say_that_their_fields_stay() -> None:
+    @guarded
+    class Held:
+        rows: int
+        cols: int = 4
+
+    for held in (Held(1), *map(Held, range(40))):
+        with pytest.raises(FrozenInstanceError, match="'rows'"):
+            held.rows = 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert replace(Held(1), cols=2) == Held(1, 2)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType, meant
-from tilewright.frozen import record
+from tilewright.frozen import guarded, record
 
 HOST = "cpu"
 """The device of arrays in the memory of this process."""
@@ -78,7 +77,7 @@ def check_dtype(dtype: Any, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@guarded
 class ArraySpec:
     """An array that does not exist yet: enough to compile for, not to launch with.
 

@@ -1,10 +1,9 @@
 """Dataclasses at a tenth of their price: the fields of `@frozen` ones stay as they are made, a `@record`'s may be set.
 
 The standard library writes, and compiles, up to six functions for such a class when it is imported: half of the time in
-which this package was. Here what compares, hashes and shows fields is shared by all classes, and so is what sets them,
-until a class turns out to have more than a few objects: then `__init__` is written. That nobody sets a field of a
-frozen one is the type checker's to say: an object is made in a third of the time, too. (Tables and kernels that users
-hold say it themselves, as the standard library's.)
+which this package was. Here they are closures over the names of fields, and `__init__` is written for a class that has
+more than a few objects. That nobody sets a field of a `@frozen` one is the type checker's to say: an object is made in
+a third of the time, too. Tables and kernels that users hold are `@guarded`.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import CodeType
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -27,6 +25,12 @@ def frozen(cls: type[T]) -> type[T]:
     """The class as a dataclass: with `__init__`, equal to another of its fields' values, with their hash, and shown
     with them. Methods that it has stay, and fields may leave comparisons or what is shown as in any dataclass."""
     return _made(cls, hashed=True)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def guarded(cls: type[T]) -> type[T]:
+    """The same of a class that users hold: whoever sets a field is told, as by the standard library's."""
+    return _made(cls, hashed=True, guarded=True)
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -52,15 +56,17 @@ def _lean(cls: Any = None, /, **options: Any) -> Any:
     """`dataclasses.dataclass` for xDSL: fields of a frozen class cannot be set."""
     if cls is None:
         return partial(_lean, **options)
-    whose = cls.__module__.partition(".")[0]
-    if whose not in ("xdsl", "tilewright") or not options.keys() <= _OPTIONS:
+    whose = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    if whose.isdisjoint({"xdsl", "tilewright"}) or not options.keys() <= _OPTIONS:
         return dataclass(cls, **options)
-    return _made(cls, hashed=options.get("frozen", False), **options)
+    guarded = options.pop("frozen", False)
+    return _made(cls, hashed=guarded, guarded=guarded, **options)
 
 
 def _made(
     cls: type[T],
     hashed: bool = False,
+    guarded: bool = False,
     init: bool = True,
     repr: bool = True,
     eq: bool = True,
@@ -68,17 +74,18 @@ def _made(
 ) -> type[T]:
     # Where there is none, the library would print a signature.
     cls.__doc__ = cls.__doc__ or cls.__name__
-    dataclass(init=False, eq=False, repr=False, **others)(cls)
     kind: Any = cls
+    # What `frozen=True` says to the library has it write guards, and all bases must say the same.
+    said = [p for b in kind.__mro__[1:] if (p := vars(b).get("__dataclass_params__")) and p.frozen]
+    for each in said:
+        each.frozen = False
+    dataclass(init=False, eq=False, repr=False, **others)(cls)
+    for each in (*said, *([kind.__dataclass_params__] if guarded else [])):
+        each.frozen = True
     own, members = vars(cls), fields(kind)
+    names = {f.name for f in members}
     values = _values_of([f.name for f in members if f.compare])
     counted = _values_of([f.name for f in members if (f.compare if f.hash is None else f.hash)])
-    few = iter(range(_FEW))
-
-    def __init__(self: T, *args: Any, **kwargs: Any) -> None:
-        if next(few, None) is None or not _is_filled(self, cls, args, kwargs):
-            kind.__init__ = _init(cls)
-            kind.__init__(self, *args, **kwargs)
 
     def __eq__(self: T, other: object) -> bool:
         if self is other:
@@ -93,16 +100,26 @@ def _made(
         shown = (f"{f.name}={getattr(self, f.name)!r}" for f in members if f.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
+    def __setattr__(self: T, name: str, value: object) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def __delattr__(self: T, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
     if eq and not hashed and "__hash__" not in own:
         kind.__hash__ = None
     if init and "__init__" not in own:
-        _shared.add(__init__.__code__)
-        kind.__signature__ = _SIGNATURE
+        kind.__init__ = _Init(cls)
     for wanted, method in (
-        (init, __init__),
         (eq, __eq__),
         (eq and hashed, __hash__),
         (repr, __repr__),
+        (guarded, __setattr__),
+        (guarded, __delattr__),
     ):
         if wanted and own.get(method.__name__) is None:
             setattr(cls, method.__name__, method)
@@ -113,43 +130,44 @@ def _values_of(names: list[str]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda _: ()
 
 
-class _Signature:
-    """Has `__init__` written for who asks for its parameters: `inspect` looks for this first."""
+class _Init:
+    """`__init__` of a class. Its first objects are made by what all classes share: that takes ten times as long as what
+    is written for one, and no time before."""
 
-    def __get__(self, instance: object, cls: Any) -> None:
-        for kind in cls.__mro__:
-            if getattr(vars(kind).get("__init__"), "__code__", None) in _shared:
-                kind.__init__ = _init(kind)
+    def __init__(self, cls: Any):
+        self._class = cls
+        self._few = iter(range(16))
 
+    def __get__(self, instance: object, cls: Any) -> Callable[..., None]:
+        if instance is not None and next(self._few, None) is not None:
+            return partial(self._fill, instance)
+        return self._written(instance)
 
-_SIGNATURE = _Signature()
-_shared = set[CodeType]()
-"""What `__init__` of classes runs that have few objects: one code, once there is such a class."""
-_FEW = 16
-"""Objects of a class that are made by what all classes share: it takes ten times as long as what is written for one."""
+    def _written(self, instance: object) -> Callable[..., None]:
+        made: Any = _init(self._class)
+        self._class.__init__ = made
+        return made if instance is None else made.__get__(instance)
 
-
-def _is_filled(self: Any, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Sets fields to what is given, or to their defaults; False where that does not fit, for `__init__` to say why."""
-    members = fields(cls)
-    given = dict(zip((f.name for f in members if f.init and not f.kw_only), args, strict=False))
-    given.update(kwargs)
-    fits = len(given) == len(args) + len(kwargs)
-    for f in members:
-        if f.init and f.name in given:
-            value = given.pop(f.name)
-        elif f.default_factory is not MISSING:
-            value = f.default_factory()
-        elif f.default is not MISSING:
-            value = f.default
-        else:
-            return False
-        object.__setattr__(self, f.name, value)
-    if not fits or given:
-        return False
-    if hasattr(cls, "__post_init__"):
-        self.__post_init__()
-    return True
+    def _fill(self, instance: Any, *args: Any, **kwargs: Any) -> None:
+        members = fields(self._class)
+        given = dict(zip((f.name for f in members if f.init and not f.kw_only), args, strict=False))
+        given.update(kwargs)
+        fits = len(given) == len(args) + len(kwargs)
+        for f in members:
+            if f.init and f.name in given:
+                value = given.pop(f.name)
+            elif f.default_factory is not MISSING:
+                value = f.default_factory()
+            elif f.default is not MISSING:
+                value = f.default
+            else:
+                fits = False
+                break
+            object.__setattr__(instance, f.name, value)
+        if given or not fits:  # and what is written says why
+            self._written(instance)(*args, **kwargs)
+        elif hasattr(self._class, "__post_init__"):
+            instance.__post_init__()
 
 
 def _init(cls: Any) -> Callable[..., None]:

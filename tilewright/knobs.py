@@ -16,14 +16,15 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.diagnostics import TilewrightError
+from tilewright.frozen import guarded
 
 
-@dataclass(frozen=True, slots=True)
+@guarded
 class Knobs:
     """One consistent set of settings. :func:`current` gives the one that is in force."""
 

@@ -6,12 +6,12 @@ import gc
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.arguments import BLOCK_ROW, DEVICE_ALIGNMENT, ArrayArg
 from tilewright.cache import KernelCache, compiler_fingerprint, digest
 from tilewright.diagnostics import LaunchError
+from tilewright.frozen import guarded
 from tilewright.runtime.arrays import describe, unwritable
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.key import (
@@ -90,7 +90,7 @@ class Program(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@guarded
 class CompiledKernel:
     """Code for one signature on one target.
 

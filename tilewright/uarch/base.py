@@ -8,13 +8,13 @@ code. A limit is refused with a sentence that names the op, the number and the l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, guarded
 
 if TYPE_CHECKING:  # a launch from the disk cache needs no ownership
     from tilewright.layout import Layout, MmaShapes
@@ -238,7 +238,7 @@ def gpu_rates(
     )
 
 
-@dataclass(frozen=True)
+@guarded
 class Machine:
     """The table of one machine. ``kind`` is the target that compiles for it."""
 

@@ -7,11 +7,10 @@ tables, and the XeArch tables of the public implementation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.frozen import frozen
+from tilewright.frozen import frozen, guarded
 from tilewright.uarch import fragments as fr
 from tilewright.uarch import machine
 from tilewright.uarch.base import Limit, Machine, MatrixFragments, MatrixInstruction
@@ -67,7 +66,7 @@ class RowForm:
     """The same in shared local memory."""
 
 
-@dataclass(frozen=True)
+@guarded
 class AccessCosts:
     """Relative weights by which a lowering chooses accesses, in issue slots; not times (see docs/xe.md).
 
@@ -84,7 +83,7 @@ class AccessCosts:
     """Guarding one access of a lane: compare, combine, select."""
 
 
-@dataclass(frozen=True)
+@guarded
 class XeMachine(Machine):
     """An Xe machine: besides, its 2D block messages, empty where it has none (DG2)."""
 
