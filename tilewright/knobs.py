@@ -80,18 +80,15 @@ def _boolean(text: str) -> bool:
     return known[text.strip().lower()]
 
 
+def _count(text: str, least: int = 0) -> int:
+    value = int(text)
+    if value < least:
+        raise ValueError(text)
+    return value
+
+
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
+    return _count(text, 1)
 
 
 def _bytes(text: str) -> int:

@@ -184,7 +184,7 @@ CASES = {
     "views": [
         ("tw.view(x, [0, 0], [1, 1])", "a part of an array, not of 4x8 value of f32", "x"),
         ("tw.view(tw.alloc_slm((4, 8), tw.f32), [0, 0], [1, 1])", "in global memory, not of shared local memory"),
-        ("tw.view(X, [n], [1, 1])", "offsets has 1 number for the array X (2-D, f32)", "[n]"),
+        ("tw.view(X, [n], [1, 1])", "1 offset for the array X (2-D, f32)", "[n]"),
         ("tw.view(X, [n, 0], [s, 1])", "an extent", "[s, 1]"),
         ("tw.view(X, [None, 0], [1, 1])", "an offset", "[None, 0]"),
         ("tw.load_gather(tw.init_tile(tw.view(X, [n, 0], [4, 8]), tw.arange(0, 8)))",

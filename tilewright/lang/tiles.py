@@ -103,7 +103,7 @@ def init_tile(
             else "tw.init_tile(base, offsets, (rows, columns))",
         )
     rows, columns = static_shape(shape, "shape")
-    at = _offsets(base, offsets)
+    at = integers_of(base, offsets)
     row_major = _order(base, order)
     attributes = None
     if wg_map is not None or sg_map is not None or base.memory_space or not row_major:
@@ -159,26 +159,30 @@ def static_shape(shape: object, name: str) -> tuple[int, int]:
     return (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
 
 
-def _offsets(base: Array, offsets: object) -> list[int | SSAValue]:
-    if isinstance(offsets, (int, Value)) and not isinstance(offsets, bool) and base.ndim == 1:
-        offsets = [offsets]
-    if not isinstance(offsets, (tuple, list)):
+def integers_of(
+    base: Array, given: object, name: str = "offsets", one: str = "offset"
+) -> list[Any]:
+    """An integer for each dimension of an array, or an index at run time; None stays where a `shape` has it."""
+    if isinstance(given, (int, Value)) and not isinstance(given, bool) and base.ndim == 1:
+        given = [given]
+    if not isinstance(given, (tuple, list)):
         raise ArgumentError(
-            "offsets",
-            f"offsets must be a list of {base.ndim} integers, not {describe_type(offsets)}",
+            name,
+            f"{name} must be a list of {base.ndim} integers, not {describe_type(given)}",
             hint="one per dimension of the array, outermost first: [m, n]",
         )
-    given = list(cast(Sequence[Any], offsets))
-    if len(given) != base.ndim:
+    numbers = list(cast(Sequence[Any], given))
+    if len(numbers) != base.ndim:
         raise ArgumentError(
-            "offsets",
-            f"{len(given)} offset{'s' * (len(given) != 1)} for {base!r}",
-            rule="one offset per dimension of the array, outermost first",
+            name,
+            f"{len(numbers)} {one}{'s' * (len(numbers) != 1)} for {base!r}",
+            rule=f"one {one} per dimension of the array, outermost first",
         )
     try:
-        return [index_operand(x, "an offset") for x in given]
+        opened = name == "shape"
+        return [None if n is None and opened else index_operand(n, f"an {one}") for n in numbers]
     except CompileError as error:
-        raise ArgumentError("offsets", error.message, hint=error.hint) from None
+        raise ArgumentError(name, error.message, hint=error.hint) from None
 
 
 def _order(base: Array, order: object) -> bool:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import SSAValue
 
 from tilewright import dtypes
-from tilewright.diagnostics import CompileError
 from tilewright.dialects.upstream.strided import static_strides
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import index_operand
 from tilewright.lang.elementwise import maximum, minimum, where
 from tilewright.lang.registry import language
-from tilewright.lang.tiles import Offset
+from tilewright.lang.tiles import Offset, integers_of
 from tilewright.lang.values import Array, Value, describe_type
 
 
@@ -56,8 +55,8 @@ def view(base: Array, offsets: Sequence[Offset], shape: Sequence[Offset | None])
             "view takes a part of an array in global memory, not of shared local memory",
             hint="tw.init_tile takes offsets into the whole of it",
         )
-    starts = _numbers(base, offsets, "offsets")
-    counts = _numbers(base, shape, "shape")
+    starts = _numbers(base, offsets, "offsets", "offset")
+    counts = _numbers(base, shape, "shape", "extent")
     extents: Sequence[Any] = base.shape
     parts = [_clipped(*part) for part in zip(starts, counts, extents, strict=True)]
     at = [index_operand(start, "an offset") for start, _ in parts]
@@ -73,32 +72,10 @@ def view(base: Array, offsets: Sequence[Offset], shape: Sequence[Offset | None])
     )
 
 
-def _numbers(base: Array, given: object, name: str) -> list[Any]:
+def _numbers(base: Array, given: object, name: str, one: str) -> list[Any]:
     """One integer per dimension (None stays): run-time ones as index scalars."""
-    if isinstance(given, (int, Value)) and not isinstance(given, bool) and base.ndim == 1:
-        given = [given]
-    if not isinstance(given, (tuple, list)):
-        raise ArgumentError(
-            name, f"{name} must be a list of {base.ndim} integers, not {describe_type(given)}"
-        )
-    numbers = list(cast(Sequence[Any], given))
-    if len(numbers) != base.ndim:
-        raise ArgumentError(
-            name,
-            f"{name} has {len(numbers)} number{'s' * (len(numbers) != 1)} for {base!r}",
-            rule="one number per dimension of the array, outermost first",
-        )
-    found: list[Any] = []
-    for n in numbers:
-        if n is None and name == "shape":
-            found.append(None)
-            continue
-        try:
-            one = index_operand(n, "an offset" if name == "offsets" else "an extent")
-        except CompileError as error:
-            raise ArgumentError(name, error.message, hint=error.hint) from None
-        found.append(Value(one, dtypes.index, ()) if isinstance(one, SSAValue) else one)
-    return found
+    found = integers_of(base, given, name, one)
+    return [Value(n, dtypes.index, ()) if isinstance(n, SSAValue) else n for n in found]
 
 
 def _clipped(start: Any, count: Any, extent: Any) -> tuple[Any, Any]:

@@ -10,21 +10,15 @@ tables are not comparable.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TypeAlias
 
-from xdsl.ir.affine import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-)
+from xdsl.ir.affine import AffineBinaryOpKind, AffineExpr
 
+from tilewright.dialects.upstream.affine_expressions import evaluated
 from tilewright.frozen import frozen
 
 Monomial: TypeAlias = "tuple[Symbol, ...]"
@@ -152,26 +146,14 @@ class Symbols:
 
     def affine(self, e: AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
         """MLIR's affine expression ``e`` of the given operands."""
-        match e:
-            case AffineConstantExpr():
-                return Expr.of(e.value)
-            case AffineDimExpr():
-                return dims[e.position]
-            case AffineSymExpr():
-                return symbols[e.position]
-            case AffineBinaryOpExpr():
-                left = self.affine(e.lhs, dims, symbols)
-                right = self.affine(e.rhs, dims, symbols)
-                operation = {
-                    AffineBinaryOpKind.Add: Expr.__add__,
-                    AffineBinaryOpKind.Mul: Expr.__mul__,
-                    AffineBinaryOpKind.Mod: self.mod,
-                    AffineBinaryOpKind.FloorDiv: self.floordiv,
-                    AffineBinaryOpKind.CeilDiv: self.ceildiv,
-                }[e.kind]
-                return operation(left, right)
-            case _:
-                raise TypeError(f"no affine expression: {e}")
+        operations: Mapping[AffineBinaryOpKind, Callable[[Expr, Expr], Expr]] = {
+            AffineBinaryOpKind.Add: Expr.__add__,
+            AffineBinaryOpKind.Mul: Expr.__mul__,
+            AffineBinaryOpKind.Mod: self.mod,
+            AffineBinaryOpKind.FloorDiv: self.floordiv,
+            AffineBinaryOpKind.CeilDiv: self.ceildiv,
+        }
+        return evaluated(e, dims, symbols, Expr.of, operations)
 
     def minimum(self, a: Expr, b: Expr) -> Expr:
         return self._extremum("min", a, b)

@@ -7,24 +7,18 @@ scf.index_switch %n case 0 { .. } default { .. }               ->   scf.if (%n =
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Region, SSAValue
-from xdsl.ir.affine import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-)
+from xdsl.ir.affine import AffineBinaryOpKind, AffineExpr
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, MaxOp, extents
+from tilewright.dialects.upstream.affine_expressions import evaluated
 from tilewright.passes.emit import Before
 
 # --- Maps ----------------------------------------------------------------------------------------
@@ -32,28 +26,20 @@ from tilewright.passes.emit import Before
 
 def _value_of(at: Before, expr: AffineExpr, dims: Sequence[Idx], symbols: Sequence[Idx]) -> Idx:
     """A number of an affine map; a remainder is x - floor(x / y) * y, never negative."""
-    match expr:
-        case AffineConstantExpr():
-            return expr.value
-        case AffineDimExpr():
-            return dims[expr.position]
-        case AffineSymExpr():
-            return symbols[expr.position]
-        case AffineBinaryOpExpr():
-            x, y = (_value_of(at, e, dims, symbols) for e in (expr.lhs, expr.rhs))
-            match expr.kind:
-                case AffineBinaryOpKind.Add:
-                    return at.plus(x, y)
-                case AffineBinaryOpKind.Mul:
-                    return at.times(x, y)
-                case AffineBinaryOpKind.CeilDiv:
-                    return at.add(arith.CeilDivSIOp(at.index(x), at.index(y)))
-                case kind:
-                    quotient = at.add(arith.FloorDivSIOp(at.index(x), at.index(y)))
-                    whole = kind is AffineBinaryOpKind.FloorDiv
-                    return quotient if whole else at.minus(x, at.times(quotient, y))
-        case _:
-            raise TypeError(str(expr))
+
+    def floor(x: Idx, y: Idx) -> Idx:
+        return at.add(arith.FloorDivSIOp(at.index(x), at.index(y)))
+
+    operations: Mapping[AffineBinaryOpKind, Callable[[Idx, Idx], Idx]] = {
+        AffineBinaryOpKind.Add: at.plus,
+        AffineBinaryOpKind.Mul: at.times,
+        AffineBinaryOpKind.CeilDiv: lambda x, y: at.add(
+            arith.CeilDivSIOp(at.index(x), at.index(y))
+        ),
+        AffineBinaryOpKind.FloorDiv: floor,
+        AffineBinaryOpKind.Mod: lambda x, y: at.minus(x, at.times(floor(x, y), y)),
+    }
+    return evaluated(expr, dims, symbols, int, operations)
 
 
 def affine_map(op: Any, at: Before) -> None:

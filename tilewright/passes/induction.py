@@ -10,7 +10,7 @@ symbol unless the op promises `nsw` or `nuw`; offsets of type index do not wrap 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xdsl.dialects import affine, gpu, memref, scf
@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefTyp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.nesting import ops_around, terminator
+from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.memory_objects import is_pure
 
@@ -161,7 +162,7 @@ class Scalars:
         if known >= 0:
             return Expr.of(known)
         if isinstance(base, OpResult) and isinstance(base.op, memref.ReinterpretCastOp):
-            return self.expr(_dynamic(base.op.static_sizes.get_values(), base.op.sizes, dim))
+            return self.expr(merge_indices(base.op.static_sizes, base.op.sizes)[dim])
         if isinstance(base, OpResult) and isinstance(base.op, memref.AllocOp):
             place = sum(1 for n in base.type.get_shape()[:dim] if n < 0)
             return self.expr(base.op.dynamic_sizes[place])
@@ -428,13 +429,6 @@ def same_view(base: SSAValue) -> SSAValue:
     ):
         base = base.op.source
     return base
-
-
-def _dynamic(static: Sequence[int], dynamic: Sequence[SSAValue], dim: int) -> SSAValue | int:
-    """Entry ``dim`` of a mixed static and dynamic list."""
-    if static[dim] != -(2**63):
-        return static[dim]
-    return dynamic[sum(1 for n in static[:dim] if n == -(2**63))]
 
 
 def _plain(name: str) -> str:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -125,9 +126,6 @@ class Runner:
         data = "".join(_nested(a, a.ndim))
         self.write(f"{data}\n" if a.ndim else f"[{data}]\n")
 
-    def print_ranked(self, a: Array) -> None:
-        self.print_memref(a, "Memref")
-
     def print_number(self, value: float) -> None:
         self.write(_number(value))
 
@@ -234,7 +232,7 @@ class Runner:
                 for how, call in (
                     ("", self.print_memref),
                     ("Shape", self.print_shape),
-                    *((f"{rank}d", self.print_ranked) for rank in range(5)),
+                    *((f"{rank}d", partial(self.print_memref, kind="Memref")) for rank in range(5)),
                 )
             ),
             *(
@@ -358,14 +356,13 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
     The caller keeps the returned object alive as long as code may call it.  `fail` is called with an exception,
     which cannot be raised through native code.
     """
-    kinds: list[Any] = []
-    for argument in function.arguments:
-        kinds += {
-            "f32": [C.c_float],
-            "f64": [C.c_double],
-            "i1": [C.c_bool],
-            "i64": [C.c_int64],
-        }.get(argument, [C.c_int64, C.c_void_p])
+    scalars: Mapping[str, Any] = {
+        "f32": C.c_float,
+        "f64": C.c_double,
+        "i1": C.c_bool,
+        "i64": C.c_int64,
+    }
+    given = ([scalars[a]] if a in scalars else [C.c_int64, C.c_void_p] for a in function.arguments)
 
     def wrapper(*raw: Any) -> Any:
         values = iter(raw)
@@ -376,8 +373,7 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
                 raise
             return fail(error)
 
-    results = {"": None, "f64": C.c_double, "i1": C.c_bool, "i64": C.c_int64}
-    return C.CFUNCTYPE(results[function.result], *kinds)(wrapper)
+    return C.CFUNCTYPE(scalars.get(function.result), *chain.from_iterable(given))(wrapper)
 
 
 def _argument(kind: str, values: Iterator[Any]) -> Any:
@@ -398,13 +394,9 @@ def summary(array: Array) -> str:
     )
 
 
-def _f32(a: Array) -> NDArray[np.float32]:
-    return a.ravel().astype(np.float32)
-
-
 def _pair(got: Array, expected: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Both as f32, the elements that both have."""
-    left, right = _f32(got), _f32(expected)
+    left, right = (a.ravel().astype(np.float32) for a in (got, expected))
     count = min(left.size, right.size)
     return left[:count], right[:count]
 

@@ -199,7 +199,13 @@ def compile_program(
 ) -> CompiledKernel:
     """The kernel from ``store`` when it is there, else compiled and, where possible, stored."""
     target = get_target(options.target)
-    key = _cache_key(program, signature, constexprs, options, target) if store else None
+    key = None
+    if store is not None:
+        source, values = program.fingerprint(), constexpr_key(constexprs)
+        if source is not None and values is not None:
+            types, made = "; ".join(map(str, signature)), target.fingerprint(options)
+            parts = compiler_fingerprint(), source, types, values, options.code_key, made
+            key = digest(*parts)
     if store is not None and key is not None:
         found = store.get(key)
         if found is not None:
@@ -265,26 +271,6 @@ def _compile(
     stored = stored_arguments(function) if function is not None else frozenset[int]()
     executable = target.build(built.module, options)
     return executable, stored, frozenset(built.contiguous)
-
-
-def _cache_key(
-    program: Program,
-    signature: Signature,
-    constexprs: Mapping[str, Any],
-    options: CompileOptions,
-    target: Target,
-) -> str | None:
-    source, values = program.fingerprint(), constexpr_key(constexprs)
-    if source is None or values is None:
-        return None
-    return digest(
-        compiler_fingerprint(),
-        source,
-        "; ".join(map(str, signature)),
-        values,
-        options.code_key,
-        target.fingerprint(options),
-    )
 
 
 def _load(

@@ -6,8 +6,8 @@ affine_map<(d0)[s0] -> (-(d0 * (s0 ceildiv 3)) + s0)>       a part of each of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from xdsl.dialects import affine
 from xdsl.ir import SSAValue
@@ -27,6 +27,8 @@ from xdsl.utils.lexer import Span
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tilewright.dialects.directives import say
+
+T = TypeVar("T")
 
 
 class Values:
@@ -91,6 +93,30 @@ def print_results(printer: Printer, map_: AffineMap, operands: Sequence[SSAValue
 def _print_map(printer: Printer, map_: AffineMap, operands: Sequence[SSAValue]) -> None:
     with printer.in_square_brackets():
         print_results(printer, map_, operands)
+
+
+def evaluated(
+    expr: AffineExpr,
+    dims: Sequence[T],
+    symbols: Sequence[T],
+    constant: Callable[[int], T],
+    operations: Mapping[AffineBinaryOpKind, Callable[[T, T], T]],
+) -> T:
+    """An expression of operands, by what makes a constant and what each operation does."""
+    match expr:
+        case AffineConstantExpr():
+            return constant(expr.value)
+        case AffineDimExpr():
+            return dims[expr.position]
+        case AffineSymExpr():
+            return symbols[expr.position]
+        case AffineBinaryOpExpr():
+            sides = (
+                evaluated(e, dims, symbols, constant, operations) for e in (expr.lhs, expr.rhs)
+            )
+            return operations[expr.kind](*sides)
+        case _:
+            raise TypeError(f"no affine expression: {expr}")
 
 
 def _semi_affine(name: str, kind: AffineBinaryOpKind) -> None:

@@ -134,11 +134,22 @@ class _Reader:
 
         return make
 
-    def body(self) -> Region:
-        """`(%x: f32, %y: f32) { .. }`."""
-        parser = self.parser
-        arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
-        return parser.parse_region(arguments)
+    def body(
+        self,
+        make: Callable[..., Operation] | None,
+        reads: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+    ) -> Region:
+        """`(%x: f32, %y: f32) { .. }`, or what a `payload` makes of those elements that it `reads`."""
+        if make is None:
+            parser = self.parser
+            one = parser.parse_argument
+            return parser.parse_region(
+                parser.parse_comma_separated_list(parser.Delimiter.PAREN, one)
+            )
+        block = Block(arg_types=self.elements)
+        made = make(*reads(block.args), type=self.elements[-1])
+        block.add_ops([made, YieldOp(*made.results)])
+        return Region(block)
 
     def results(self) -> Sequence[Attribute]:
         """The types behind the arrow; without one those of the tensors that are written."""
@@ -261,15 +272,9 @@ def _map(_: Any, parser: Parser) -> Operation:
     reader = _Reader(parser)
     make = reader.payload()
     reader.clauses()
-    if make is None:
-        body = reader.body()
-        if len(body.block.args) == len(reader.ins):
-            body.block.insert_arg(reader.elements[-1], len(reader.ins))
-    else:
-        block = Block(arg_types=reader.elements)
-        made = make(*block.args[:-1], type=reader.elements[-1])
-        block.add_ops([made, YieldOp(*made.results)])
-        body = Region(block)
+    body, count = reader.body(make, lambda args: args[:-1]), len(reader.ins)
+    if len(body.block.args) == count:
+        body.block.insert_arg(reader.elements[-1], count)
     return reader.generic(_accesses("map", reader).maps, (), body, reader.results())
 
 
@@ -278,14 +283,8 @@ def _reduce(_: Any, parser: Parser) -> Operation:
     reader = _Reader(parser)
     make = reader.payload()
     reader.clauses("dimensions")
-    if make is None:
-        body = reader.body()
-    else:
-        block = Block(arg_types=reader.elements)
-        at = len(reader.ins)  # as MLIR has it, what was there comes first
-        made = make(*block.args[at:], *block.args[:at], type=reader.elements[-1])
-        block.add_ops([made, YieldOp(*made.results)])
-        body = Region(block)
+    at = len(reader.ins)  # as MLIR has it, what was there comes first
+    body = reader.body(make, lambda args: [*args[at:], *args[:at]])
     op = _accesses("reduce", reader)
     return reader.generic(op.maps, op.reductions, body, reader.results())
 

@@ -42,15 +42,61 @@ def fragments_of(to: SubgroupDistributor, op: arith.ConstantOp, d: Distribution)
     numbers[:] = list(data.get_values())
     blocks = _blocks(numbers.reshape(shape), part)
     steps = _steps(blocks, len(shape)) if _is_integer(kind) else None
+
+    def constant(numbers: Numbers) -> SSAValue:
+        return to.add(to.mark(arith.ConstantOp(dense(kind, list(numbers.reshape(-1)))), d))
+
+    def moved(start: Sequence[Index], steps: Sequence[int]) -> SSAValue:
+        """The first fragment, and how much more another has."""
+        base = constant(blocks[(0,) * len(part)])
+        total: Index = 0
+        for place, step, size in zip(start, steps, part, strict=True):
+            if step:
+                number = place if step % size == 0 else to.divided(place, size)
+                total = to.plus(total, to.times(number, step // size if step % size == 0 else step))
+        return raised(to, base, total, d)
+
+    def picked(start: Sequence[Index]) -> SSAValue:
+        """The fragment that a subgroup's start says, of all that it may be."""
+        grid = blocks.shape[: len(part)]
+        # Fragments along dimensions that the subgroup's own start fixes are not in question.
+        mine: dict[tuple[object, ...], list[int]] = {}
+        choices: dict[tuple[object, ...], Numbers] = {}
+        for linear, at in enumerate(np.ndindex(*grid)):
+            places = zip(start, part, at, strict=True)
+            if any(isinstance(s, int) and s // p != a for s, p, a in places):
+                continue
+            key = tuple(blocks[at].reshape(-1))
+            mine.setdefault(key, []).append(linear)
+            choices[key] = blocks[at]
+        if (count := sum(map(len, mine.values()))) > CHOICES:
+            raise to.refuse(
+                f"of different numbers has {count} fragments, among which every subgroup would pick; {CHOICES} are "
+                "the most",
+                "load it from memory, or let every subgroup hold it whole",
+            )
+        number: Index = 0
+        for place, size, extent in zip(start, part, grid, strict=True):
+            number = to.plus(to.times(number, extent), to.divided(place, size))
+        first, *keys = sorted(mine, key=lambda key: -len(mine[key]))
+        chosen = constant(choices[first])
+        for key in keys:
+            other = constant(choices[key])
+            for linear in mine[key]:
+                hit = to.compare("eq", to.index(number), to.index(linear))
+                new: Operation = arith.SelectOp(hit, other, chosen)
+                chosen = to.add(to.mark(new, d))
+        return chosen
+
     found: list[SSAValue] = []
     for start in to.starts(d, shape):
         if all(isinstance(s, int) for s in start):
             at = tuple(int(s) // p for s, p in zip(start, part, strict=True))  # pyright: ignore
-            found.append(_constant(to, blocks[at], kind, d))
+            found.append(constant(blocks[at]))
         elif steps is not None:
-            found.append(_moved(to, blocks, steps, start, kind, d))
+            found.append(moved(start, steps))
         else:
-            found.append(_picked(to, blocks, start, kind, d))
+            found.append(picked(start))
     return found
 
 
@@ -84,66 +130,3 @@ def _steps(blocks: Numbers, rank: int) -> list[int] | None:
     expected = sum((s * p for s, p in zip(steps, places, strict=True)), np.zeros(grid, int))
     even = blocks - first == expected.reshape(*grid, *[1] * rank)
     return steps if bool(np.all(even)) else None
-
-
-def _constant(
-    to: SubgroupDistributor, numbers: Numbers, kind: VectorType, d: Distribution
-) -> SSAValue:
-    data = dense(kind, list(numbers.reshape(-1)))
-    return to.add(to.mark(arith.ConstantOp(data), d))
-
-
-def _moved(
-    to: SubgroupDistributor,
-    blocks: Numbers,
-    steps: Sequence[int],
-    start: Sequence[Index],
-    kind: VectorType,
-    d: Distribution,
-) -> SSAValue:
-    part = kind.get_shape()
-    base = _constant(to, blocks[(0,) * len(part)], kind, d)
-    total: Index = 0
-    for place, step, size in zip(start, steps, part, strict=True):
-        if step:
-            number = place if step % size == 0 else to.divided(place, size)
-            total = to.plus(total, to.times(number, step // size if step % size == 0 else step))
-    return raised(to, base, total, d)
-
-
-def _picked(
-    to: SubgroupDistributor,
-    blocks: Numbers,
-    start: Sequence[Index],
-    kind: VectorType,
-    d: Distribution,
-) -> SSAValue:
-    part = kind.get_shape()
-    grid = blocks.shape[: len(part)]
-    # Fragments along dimensions that the subgroup's own start fixes are not in question.
-    mine: dict[tuple[object, ...], list[int]] = {}
-    choices: dict[tuple[object, ...], Numbers] = {}
-    for linear, at in enumerate(np.ndindex(*grid)):
-        if any(isinstance(s, int) and s // p != a for s, p, a in zip(start, part, at, strict=True)):
-            continue
-        key = tuple(blocks[at].reshape(-1))
-        mine.setdefault(key, []).append(linear)
-        choices[key] = blocks[at]
-    if sum(map(len, mine.values())) > CHOICES:
-        raise to.refuse(
-            f"of different numbers has {sum(map(len, mine.values()))} fragments, among which every subgroup "
-            f"would pick; {CHOICES} are the most",
-            "load it from memory, or let every subgroup hold it whole",
-        )
-    number: Index = 0
-    for place, size, count in zip(start, part, grid, strict=True):
-        number = to.plus(to.times(number, count), to.divided(place, size))
-    keys = sorted(mine, key=lambda key: -len(mine[key]))
-    chosen = _constant(to, choices[keys[0]], kind, d)
-    for key in keys[1:]:
-        other = _constant(to, choices[key], kind, d)
-        for linear in mine[key]:
-            hit = to.compare("eq", to.index(number), to.index(linear))
-            new: Operation = arith.SelectOp(hit, other, chosen)
-            chosen = to.add(to.mark(new, d))
-    return chosen

@@ -228,8 +228,7 @@ def cmpf(site: Site, op: arith.CmpfOp, a: Array, b: Array) -> Array:
 @meaning("arith.select")
 def select(site: Site, op: Operation, condition: Array, yes: Any, no: Any) -> Any:
     if isinstance(yes, np.ndarray):
-        condition = condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim))
-        return np.where(condition, yes, no)
+        return np.where(_like(condition, yes), yes, no)
     return yes.mapped(no, by=lambda a, b: np.where(_like(condition, a), a, b))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from tilewright.dialects import stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import vector_of
 from tilewright.reference import access, numerics
-from tilewright.reference.engine import FREE, FULL, Copy, IssuedProduct, MultiBuffers, Slot, poison
+from tilewright.reference.engine import FREE, FULL, Copy, IssuedProduct, MultiBuffers, poison
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, element_addresses, store_tile
@@ -73,17 +74,19 @@ def _park(
     group.machine.waits.add(Wait(np.array([instance], np.int64), op, ready, again, why))
 
 
-Start = Callable[[int, int, int, Slot], None]
-"""Begins one instance's fill: its position in the group, its number, the fill, and the slot, which is free."""
+Read = Callable[[], list[Array]]
+"""Gives what comes to a slot."""
+Reader = Callable[[Index, Index], Read]
+"""Says that of one instance, by its position in the group and its number, one of each."""
 
 
 def _fill_slots(
     builder: SegmentBuilder,
     op: stage.CopyIssueOp | stage.GatherIssueOp | stage.LocalStoreOp,
     what: str,
-    prepare: Callable[[Group], Start],
+    reader: Callable[[Group], Reader],
 ) -> None:
-    """Instances whose slot is free start to fill it; the others wait for it."""
+    """Instances whose slot is free start to fill it, or put what they have there; the others wait for it."""
     here, then = Segment(), Segment()
     builder.jump(here)
     builder.start(here)
@@ -93,7 +96,7 @@ def _fill_slots(
         engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         fills, ok = group.get(op.state), list[int]()
         wanted = _wanted(group, op) if isinstance(op, stage.CopyIssueOp) else np.ones(1, bool)
-        start = prepare(group)
+        read = reader(group)
         for position, instance in enumerate(group.index.tolist()):
             number = engine.fills.get(instance, 0) + 1
             if not _row(wanted, position):
@@ -106,7 +109,13 @@ def _fill_slots(
                 _park(group, op, instance, fill, FREE, f"to {what} fill", here)
                 continue
             engine.fills[instance] = slot.number = number
-            start(position, instance, fill, slot)
+            one = read(np.array([position]), np.array([instance], np.int64))
+            copy = Copy(buffers, instance, fill, one)
+            if isinstance(op, stage.LocalStoreOp):
+                slot.fill = fill
+                engine.complete(copy)
+            else:
+                engine.issue(copy)
             ok.append(instance)
         engine.stir()
         return [(then, np.array(ok, np.int64))]
@@ -117,17 +126,10 @@ def _fill_slots(
 
 @control("stage.copy.issue")
 def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
-    def prepare(group: Group) -> Start:
-        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
+    def reader(group: Group) -> Reader:
         tiles = [group.get(t) for t in op.tiles]
         arrays = {a: group.get(a) for n in range(len(tiles)) for _, a, _ in op.bounds(n)}
-
-        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
-            mine = [take(t, np.array([position])) for t in tiles]
-            index = np.array([instance], np.int64)
-            engine.issue(Copy(buffers, instance, fill, lambda: load(index, mine, arrays, group)))
-
-        return start
+        return lambda at, index: partial(load, index, [take(t, at) for t in tiles], arrays, group)
 
     def load(
         index: Index, tiles: list[TileValue], arrays: dict[BlockArgument, MemRefValue], group: Group
@@ -148,22 +150,15 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
                 unseen[...] = poison(unseen.shape, unseen.dtype)
         return loaded
 
-    _fill_slots(builder, op, "start", prepare)
+    _fill_slots(builder, op, "start", reader)
 
 
 @control("stage.gather.issue")
 def gather_issue(builder: SegmentBuilder, op: stage.GatherIssueOp) -> None:
-    def prepare(group: Group) -> Start:
-        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
+    def reader(group: Group) -> Reader:
         tiles = group.get(op.tile)
         masks = None if op.mask is None else group.get(op.mask)
-
-        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
-            tile, mask = (take(v, np.array([position])) for v in (tiles, masks))
-            index = np.array([instance], np.int64)
-            engine.issue(Copy(buffers, instance, fill, lambda: load(index, tile, mask, group)))
-
-        return start
+        return lambda at, index: partial(load, index, take(tiles, at), take(masks, at), group)
 
     def load(index: Index, tile: TileValue, mask: Array | None, group: Group) -> list[Array]:
         site = group.machine.engine.one(index).site
@@ -173,23 +168,21 @@ def gather_issue(builder: SegmentBuilder, op: stage.GatherIssueOp) -> None:
         none = np.zeros((1,) * (len(shape) + 1), dtype)
         return [access.gather(site, address, wanted, dtype, none).reshape(shape)]
 
-    _fill_slots(builder, op, "start", prepare)
+    _fill_slots(builder, op, "start", reader)
 
 
 @control("stage.local_store")
 def put(builder: SegmentBuilder, op: stage.LocalStoreOp) -> None:
-    def prepare(group: Group) -> Start:
-        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
+    def reader(group: Group) -> Reader:
         values = group.get(op.value)
 
-        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
-            slot.fill = fill
-            data = np.array(_row(values, position))
-            engine.complete(Copy(buffers, instance, fill, lambda: [data]))
+        def read(at: Index, _: Index) -> Read:
+            data = np.array(take(values, at)[0])
+            return lambda: [data]
 
-        return start
+        return read
 
-    _fill_slots(builder, op, "put", prepare)
+    _fill_slots(builder, op, "put", reader)
 
 
 @control("stage.copy.wait")

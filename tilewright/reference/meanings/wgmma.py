@@ -7,7 +7,6 @@ which sees what threads wrote only behind their fence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,42 +48,31 @@ def wgmma(group: Group, op: InstrOp) -> None:
     if not products.fenced.issuperset(leaders):
         site.report("error", "unfenced", "no wgmma.fence orders this product behind its registers")
     before = group.flight(op.operands[-1])
-    flight = np.zeros(site.count, np.int64)
+    flight, bases = np.zeros(site.count, np.int64), windows(site)
+    size = machine.program.function.attributes[SHARED_BYTES]
+    assert isinstance(size, IntegerAttr)
     for w, leader in enumerate(leaders):
         args = [rows[w] for rows in given]
         number = -1 if before is None else int(before[w * WARPGROUP])
         earlier = products.all[number] if number >= 0 else None
-        computing = _computing(site, op, entry, leader, args, earlier)
-        product = PendingProduct(products.committed[leader], computing)
+
+        def compute(
+            leader: int = leader, args: list[Array] = args, earlier: PendingProduct | None = earlier
+        ) -> Array:
+            here = args if earlier is None else [*args[:-1], earlier.rows()]
+            base = int(bases[machine.batch.slots[leader]])
+            held = array_at(base + START, (size.value.data,), (1,), np.dtype(np.uint8))
+            shared = np.concatenate([np.zeros(START, np.uint8), held])
+            with np.errstate(all="ignore"):
+                return entry.meaning(*here, **op.immediates(), shared=shared)[0]
+
+        product = PendingProduct(products.committed[leader], compute)
         if site.checking:
             _note(site, op, entry, leader, args, product.group)
         flight[w * WARPGROUP : (w + 1) * WARPGROUP] = products.add(leader, product)
         if machine.engine.schedule != "late":
             machine.engine.begin(product.finish)
     group.set(op.results[0], _poison(together.join(given[-1])), flight)
-
-
-def _computing(
-    site: Site,
-    op: InstrOp,
-    entry: Any,
-    leader: int,
-    args: list[Array],
-    earlier: PendingProduct | None,
-) -> Callable[[], Array]:
-    machine = site.machine
-    base = int(windows(site)[machine.batch.slots[leader]])
-    size = machine.program.function.attributes[SHARED_BYTES]
-    assert isinstance(size, IntegerAttr)
-
-    def compute() -> Array:
-        here = args if earlier is None else [*args[:-1], earlier.rows()]
-        held = array_at(base + START, (size.value.data,), (1,), np.dtype(np.uint8))
-        shared = np.concatenate([np.zeros(START, np.uint8), held])
-        with np.errstate(all="ignore"):
-            return entry.meaning(*here, **op.immediates(), shared=shared)[0]
-
-    return compute
 
 
 def _note(site: Site, op: InstrOp, entry: Any, leader: int, args: list[Array], group: int) -> None:

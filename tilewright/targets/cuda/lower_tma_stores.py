@@ -73,10 +73,11 @@ def store(d: Distributor, op: stage.CopyStoreOp) -> None:
             at = (block * n + column) // 2
             held = d.pick(value, range(at, at + columns // 2))
             if paired:
-                _transpose_pairs(d, held, panel, columns)
+                _transpose(d, held, panel, columns, 2)
+            elif transpose and part.itemsize == 2:
+                _transpose_halves(d, held, panel, columns)
             elif transpose:
-                write = _transpose_halves if part.itemsize == 2 else _transpose_words
-                write(d, held, panel, columns)
+                _transpose(d, held, panel, columns, 1)
             else:
                 _write(d, held, panel, columns)
             st.instr(d, "fence.proxy.async")
@@ -98,6 +99,13 @@ def _panels(op: Operation, groups: int) -> int:
     m, n = op.value.type.get_shape()
     part = buffer_type(op.buffer).parts.data[0]
     return m // (WGMMA_ROWS * groups) * (n // part.lines[0 if op.transpose else 1])
+
+
+def _chunk(d: Distributor, panel: Idx, line: Idx, chunk: Idx) -> Idx:
+    """The address of 16 bytes of a line of a panel, which the swizzle has moved within the line."""
+    b = d.b
+    swizzled = b.times(b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(line, 8)))), 16)
+    return b.plus(b.plus(b.times(line, LINE), swizzled), panel)
 
 
 def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
@@ -131,46 +139,25 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
             b.store(two, d.shared_pointer(b.plus(at, b.times(b.rem(lane, 2), 8))), align=8)
 
 
-def _transpose_words(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
-    """A warpgroup writes columns of its accumulator's order, 64 elements of 32 bits each, as lines of two panels.
-
-    At a time a warp's lanes write 8 elements of 4 lines each: the swizzle keeps them in banks of their own.
-    """
-    b = d.b
-    lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
-    row = b.div(lane, 4)
-    panel = b.plus(panel, b.times(b.div(warp, 2), columns * LINE))
-    start = b.plus(b.times(b.rem(warp, 2), 4), b.div(row, 4))
-    for half in range(2):
-        chunk = b.idx(b.plus(start, 2 * half))
-        for odd in range(2):
-            line = b.plus(b.times(b.rem(lane, 4), 2), odd)
-            swizzled = b.times(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
-            within = b.plus(swizzled, b.times(b.rem(row, 4), 4))
-            at = b.plus(b.plus(b.times(line, LINE), within), panel)
-            for block in range(columns // 8):
-                register = 4 * block + 2 * half + odd
-                one = d.pick(value, range(register, register + 1))
-                b.store(one, d.shared_pointer(b.plus(at, 8 * block * LINE)), align=4)
-
-
-def _transpose_pairs(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
-    """A warpgroup writes columns of its sums, whose threads hold neighbouring rows, as lines of its panels: two
-    elements of a line at a time, of 4 lines by a warp, which the swizzle keeps in banks of their own."""
+def _transpose(d: Distributor, value: SSAValue, panel: Idx, columns: int, together: int) -> None:
+    """A warpgroup writes columns of its sums as lines of its panels: as many elements of a line at a time as a thread
+    holds neighbouring rows `together`, of 4 lines by a warp, which the swizzle keeps in banks of their own."""
     b = d.b
     assert isinstance(value.type, VectorType)
     size = itemsize(value.type.element_type)
     lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
-    at = b.plus(b.times(warp, 16 * size), b.times(b.div(lane, 4), 2 * size))
-    panel = b.plus(panel, b.times(b.div(at, LINE), columns * LINE))
-    chunk, within = b.idx(b.div(b.rem(at, LINE), 16)), b.rem(at, 16)
-    for odd in range(2):
-        line = b.plus(b.times(b.rem(lane, 4), 2), odd)
-        swizzled = b.times(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
-        start = b.plus(b.plus(b.plus(b.times(line, LINE), swizzled), within), panel)
-        for block in range(columns // 8):
-            two = d.pick(value, [4 * block + odd, 4 * block + 2 + odd])
-            b.store(two, d.shared_pointer(b.plus(start, 8 * block * LINE)), align=2 * size)
+    for half in range(2 // together):
+        row = b.plus(b.times(b.div(lane, 4), together), 8 * half)
+        at = b.plus(b.times(warp, 16 * size), b.times(row, size))
+        home = b.plus(panel, b.times(b.div(at, LINE), columns * LINE))
+        chunk, within = b.div(b.rem(at, LINE), 16), b.rem(at, 16)
+        for odd in range(2):
+            line = b.plus(b.times(b.rem(lane, 4), 2), odd)
+            start = b.plus(_chunk(d, home, line, chunk), within)
+            for block in range(columns // 8):
+                held = d.pick(value, range(4 * block + 2 * half + odd, 4 * block + 4, 2)[:together])
+                to = d.shared_pointer(b.plus(start, 8 * block * LINE))
+                b.store(held, to, align=together * size)
 
 
 def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
@@ -182,15 +169,14 @@ def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int)
     words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
     lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
     chunk = b.plus(b.times(warp, 2), b.rem(b.div(lane, 8), 2))
-    swizzled = b.times(b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8)))), 16)
     for first in range(0, columns, 16):
         count = 4 if first + 16 <= columns else 2  # columns come in eights
         line = b.plus(b.plus(b.times(b.div(lane, 16), 8), b.rem(lane, 8)), first)
         if (
             count == 2
-        ):  # addresses of lanes from 16 on are not used, but theirs would lie behind the panel
+        ):  # lanes from 16 on, whose addresses are not used, would point behind the panel
             line = b.plus(b.rem(lane, 8), first)
-        at = d.shared_pointer(b.plus(b.plus(b.times(line, LINE), swizzled), panel))
+        at = d.shared_pointer(_chunk(d, panel, line, chunk))
         held = d.pick(words, range(first // 4, first // 4 + count))
         b.op(mach.InstrOp(f"nvptx.stmatrix.x{count}.trans", [held, at]))
 

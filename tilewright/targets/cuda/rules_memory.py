@@ -94,12 +94,22 @@ def facing_memory(tile_value: SSAValue, tile: Tile, layout: Layout) -> Layout:
 
 def load_fragment(d: Distributor, op: xt.LoadTileOp, tile: Tile, layout: Layout) -> SSAValue:
     """A fragment of a tile in `layout`; what lies outside is padding."""
-    facts = ac.facts_of(op.tile, tile)
+    b, facts = d.b, ac.facts_of(op.tile, tile)
     dim, width = ac.vector_width(layout, tile, facts)
 
     def by(width: int, inside: bool) -> list[SSAValue]:
+        type, align = VectorType(tile.element, [width]), _alignment(tile, facts, width)  # pyright: ignore
+        parts: list[SSAValue] = []
         with d.scope():
-            made = _load_chunks(d, tile, layout, facts, width, op.padding_value, inside)
+            for chunk in ac.chunks(d, tile, layout, facts, width, inside):
+                if chunk.inside is None:
+                    parts.append(b.load(chunk.pointer, type, align=align))
+                    continue
+                other = b.constant(type, op.padding_value)
+                mask = ac.splat_mask(d, chunk.inside, width)
+                load = mach.MaskedLoadOp(chunk.pointer, mask, other, alignment=align)
+                parts.append(b.value(load))
+            made = d.concatenate(parts)
             return [made if interior is None else as_words(d, made)]
 
     extent = ac.straddles(layout, tile, facts, dim, width)
@@ -108,29 +118,10 @@ def load_fragment(d: Distributor, op: xt.LoadTileOp, tile: Tile, layout: Layout)
     return bitcast(d, made, d.fragment_type(tile.element, layout))
 
 
-def _load_chunks(
-    d: Distributor,
-    tile: Tile,
-    layout: Layout,
-    facts: ac.TileFacts,
-    width: int,
-    padding: int | float,
-    inside: bool,
-) -> SSAValue:
-    b = d.b
-    type = VectorType(tile.element, [width])  # pyright: ignore
-    align = width * itemsize(tile.element)
-    if facts.alignment < itemsize(tile.element):
-        align = facts.alignment
-    parts: list[SSAValue] = []
-    for chunk in ac.chunks(d, tile, layout, facts, width, inside):
-        if chunk.inside is None:
-            parts.append(b.load(chunk.pointer, type, align=align))
-            continue
-        passthru = b.constant(type, padding)
-        mask = ac.splat_mask(d, chunk.inside, width)
-        parts.append(b.value(mach.MaskedLoadOp(chunk.pointer, mask, passthru, alignment=align)))
-    return d.concatenate(parts)
+def _alignment(tile: Tile, facts: ac.TileFacts, width: int) -> int:
+    """Of accesses of so many elements."""
+    size = itemsize(tile.element)
+    return facts.alignment if facts.alignment < size else width * size
 
 
 @rule("xetile.store_tile")
@@ -139,16 +130,27 @@ def store(d: Distributor, op: xt.StoreTileOp) -> None:
     tile = block_tile(d, op, op.tile)
     fragment = d.fragment_of(op.value)
     fragment = d.convert(fragment, facing_memory(op.tile, tile, fragment.layout))
-    mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
-    value, layout = fragment.value, fragment.layout
+    wanted = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
+    b, value, layout = d.b, fragment.value, fragment.layout
     d.hazards.write(d, place_of(op.tile, layout))
     facts = ac.facts_of(op.tile, tile)
     dim, width = ac.vector_width(layout, tile, facts)
     first = d.first_replica(layout)
 
     def by(width: int, inside: bool) -> None:
+        align = _alignment(tile, facts, width)
         with d.scope():
-            _store_chunks(d, tile, value, layout, facts, width, first, mask, inside)
+            for chunk in ac.chunks(d, tile, layout, facts, width, inside):
+                registers = range(chunk.first, chunk.first + width)
+                mask = b.both(chunk.inside, first)
+                on = None if mask is None else ac.splat_mask(d, mask, width)
+                if wanted is not None:
+                    on = b.both(d.pick(wanted, registers), on)
+                part = d.pick(value, registers)
+                if on is None:
+                    b.store(part, chunk.pointer, align=align)
+                else:
+                    b.op(mach.MaskedStoreOp(part, chunk.pointer, on, alignment=align))
 
     extent = ac.straddles(layout, tile, facts, dim, width)
     interior = ac.interior(d, op, tile, layout, width)
@@ -175,33 +177,6 @@ def _choose(
     if interior is None:
         return list(masked() or ())
     return b.choose(interior, lambda: by(width, True), masked)
-
-
-def _store_chunks(
-    d: Distributor,
-    tile: Tile,
-    value: SSAValue,
-    layout: Layout,
-    facts: ac.TileFacts,
-    width: int,
-    first: SSAValue | None,
-    wanted: SSAValue | None,
-    inside: bool,
-) -> None:
-    b = d.b
-    align = width * itemsize(tile.element)
-    if facts.alignment < itemsize(tile.element):
-        align = facts.alignment
-    for chunk in ac.chunks(d, tile, layout, facts, width, inside):
-        part = d.pick(value, range(chunk.first, chunk.first + width))
-        mask = b.both(chunk.inside, first)
-        on = None if mask is None else ac.splat_mask(d, mask, width)
-        if wanted is not None:
-            on = b.both(d.pick(wanted, range(chunk.first, chunk.first + width)), on)
-        if on is None:
-            b.store(part, chunk.pointer, align=align)
-        else:
-            b.op(mach.MaskedStoreOp(part, chunk.pointer, on, alignment=align))
 
 
 @rule("xetile.prefetch_tile")

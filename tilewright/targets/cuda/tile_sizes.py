@@ -294,7 +294,8 @@ def samples(
 
 
 def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[TilingCandidate]:
-    """Every tiling for the arguments at hand, costed."""
+    """Every tiling for the arguments at hand, with the best of all clusters; those that do not gain enough are not
+    asked for at the launch either."""
     work, shapes = form.work, _shapes(request)
     sides, trips, batch = work.sides(shapes), _end(work, request), form.batch(request)
     if trips is None or batch is None:
@@ -309,9 +310,20 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[T
     for values in product(*(sizes[form.roles[name]] for name in names)):
         sized = given | {form.roles[name]: value for name, value in zip(names, values, strict=True)}
         tiled = _tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
-        if tiled is not None:
-            chosen = dict(zip(names, values, strict=True))
-            yield _costed(chosen, tiled, batch, trips, shapes, multiprocessors)
+        if tiled is None:
+            continue
+        ends = tiled.sides(shapes)
+        assert ends[0] is not None and ends[1] is not None
+        programs = batch * -(-ends[0] // tiled.rows) * -(-ends[1] // tiled.columns)
+        count = -(-trips // tiled.step)
+        best, least = UNSPLIT, clocks(tiled, UNSPLIT, programs, count, ends, multiprocessors)
+        alone = least
+        for split in work_splits(tiled, programs, count, multiprocessors, tiles=False):
+            cost = clocks(tiled, split, programs, count, ends, multiprocessors)
+            if cost < least and pays(cost, alone):
+                best, least = split, cost
+        chosen = dict(zip(names, values, strict=True))
+        yield TilingCandidate(chosen, tiled, programs, count, best, ends, least)
 
 
 def _sides(extent: int | None) -> Sequence[int]:
@@ -445,28 +457,6 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
         columns_clipped=found.rows_clipped,
         transposed=True,
     )
-
-
-def _costed(
-    values: Mapping[str, int],
-    work: LoopWork,
-    batch: int,
-    trips: int,
-    shapes: Sequence[Sequence[int]],
-    multiprocessors: int,
-) -> TilingCandidate:
-    """A tiling with the best of all clusters; those that do not gain enough are not asked for at the launch either."""
-    sides = work.sides(shapes)
-    assert sides[0] is not None and sides[1] is not None
-    programs = batch * -(-sides[0] // work.rows) * -(-sides[1] // work.columns)
-    count = -(-trips // work.step)
-    best, least = UNSPLIT, clocks(work, UNSPLIT, programs, count, sides, multiprocessors)
-    alone = least
-    for split in work_splits(work, programs, count, multiprocessors, tiles=False):
-        cost = clocks(work, split, programs, count, sides, multiprocessors)
-        if cost < least and pays(cost, alone):
-            best, least = split, cost
-    return TilingCandidate(values, work, programs, count, best, sides, least)
 
 
 def _shapes(request: Request) -> list[tuple[int, ...]]:

@@ -132,17 +132,17 @@ def _candidates(
 def messages(
     s: Context,
     form: Block2D,
-    m: Message | None,
+    m: Message,
     want: Table | None,
     unit: int = 1,
     soft: bool = False,
-) -> tuple[list[BlockMessage], list[int]] | str:
-    """Messages that move a block, and the order of components that they leave; else why there are none.
+) -> tuple[list[BlockMessage], list[int]]:
+    """Messages that move a block, and the order of components that they leave; refuses one that none move.
 
     `unit` elements of the text are one of the form's; `soft`: none of the machine's messages will do.
     """
     why = ""
-    soft = soft or (m is not None and _too_narrow(m))
+    soft = soft or _too_narrow(m)
     rounds = [False, True] if not soft and form.kind != "prefetch" else [soft]
     for gathers in rounds:
         if gathers:
@@ -173,7 +173,7 @@ def messages(
                 f"a message of {form.rows}x{form.columns} elements of {form.bits} bits gives lanes other "
                 "elements than the text does"
             )
-    return why
+    raise s.b.refuse(why, "give the block an inst_data that one message can move")
 
 
 def _too_narrow(m: Message) -> bool:
@@ -213,10 +213,7 @@ def load_nd(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
     )
     m = _message(s, op)
     split = unit > 1 and not whole_units(op, bits * unit)
-    found = messages(s, form, m, wanted(op, s.lanes), unit, split)
-    if isinstance(found, str):
-        raise b.refuse(found, "give the block an inst_data that one message can move")
-    parts, order = found
+    parts, order = messages(s, form, m, wanted(op, s.lanes), unit, split)
     reason = f"{s.machine.name} has no block message for it"
     if split:
         reason = f"{bits * unit}-bit units need a column that is known to be a multiple of {unit}"
@@ -257,10 +254,7 @@ def store_nd(s: Context, op: xegpu.StoreNdOp) -> None:
     rows, columns = op.tdesc.get_shape()[-2:]
     form = Block2D("store", bits, rows, columns, 1, hints_of(s, op))
     m = _message(s, op)
-    found = messages(s, form, m, wanted(op, s.lanes))
-    if isinstance(found, str):
-        raise b.refuse(found, "give the block an inst_data that one message can move")
-    parts, order = found
+    parts, order = messages(s, form, m, wanted(op, s.lanes))
     _say_soft(s, op, parts, f"{s.machine.name} has no block message for it")
     value = op.value
     if order != list(range(len(order))):
@@ -290,10 +284,7 @@ def prefetch_nd(s: Context, op: xegpu.PrefetchNdOp) -> None:
     if _too_narrow(m):
         s.remark(op, f"{op.name} is left out: the base matrix is too narrow for block messages")
         return
-    found = messages(s, _portable(form), m, None)
-    if isinstance(found, str):
-        raise b.refuse(found, "give the block an inst_data that one message can move")
-    for part in found[0]:
+    for part in messages(s, _portable(form), m, None)[0]:
         b.call(part.callee, m.operands(b, part.x, part.y))
 
 

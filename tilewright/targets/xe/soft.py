@@ -34,6 +34,13 @@ class _Text:
     def line(self, text: str) -> None:
         self.lines.append(f"  {text}")
 
+    def function(self, name: str, head: str, result: str = "void", value: str = "") -> str:
+        """The lines as a function of the arguments in `head`."""
+        body = "\n".join([*self.lines, f"  ret {result} {value}".rstrip()])
+        return (
+            f"define internal spir_func {result} @{name}({head}) ATTRIBUTE {{\nentry:\n{body}\n}}\n"
+        )
+
     def affine(self, lane: str, table: np.ndarray) -> str:
         """An i32 that is `table[l]` in lane l: a constant, or built of the lane's bits."""
         parts: list[str] = []
@@ -126,8 +133,7 @@ def block(name: str, form: Block2D, lanes: int) -> str:
             place = t.emit(f"getelementptr {word}, ptr %data, i64 {i}")
             t.line(f"store {word} {value}, ptr {place}, align {form.component_bits // 8}")
     head = "ptr addrspace(1) %base, i32 %width, i32 %height, i32 %pitch, i32 %x, i32 %y, ptr %data"
-    body = "\n".join(t.lines)
-    return f"define internal spir_func void @{name}({head}) ATTRIBUTE {{\nentry:\n{body}\n  ret void\n}}\n"
+    return t.function(name, head)
 
 
 def _filled(numbers: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -171,15 +177,9 @@ def row(name: str, form: RowMessage, lanes: int) -> str:
         else:
             held = _component(t, type, "%data", form.count, i)
             t.line(f"store {word} {held}, {pointer} {address}, align {min(4, form.bits // 8)}")
-    body = "\n".join(t.lines)
-    head, end = f"{pointer} %base", f"ret {type} {value}"
-    result = type
     if form.kind == "store":
-        head, end, result = f"{head}, {type} %data", "ret void", "void"
-    return (
-        f"define internal spir_func {result} @{name}({head}) ATTRIBUTE {{\nentry:\n{body}\n"
-        f"  {end}\n}}\n"
-    )
+        return t.function(name, f"{pointer} %base, {type} %data")
+    return t.function(name, f"{pointer} %base", type, value)
 
 
 def _widened(t: _Text, type: str, bits: int, value: str, acc: str) -> str:
@@ -249,12 +249,7 @@ def dpas(name: str, form: Dpas) -> str:
     if form.m > 1:
         for m, x in enumerate(results):
             value = t.emit(f"insertelement {c_type} {value}, {c_element} {x}, i32 {m}")
-    body = "\n".join(t.lines)
-    head = f"{a_type} %a, <8 x i32> %b, {c_type} %c"
-    return (
-        f"define internal spir_func {c_type} @{name}({head}) ATTRIBUTE {{\nentry:\n{body}\n"
-        f"  ret {c_type} {value}\n}}\n"
-    )
+    return t.function(name, f"{a_type} %a, <8 x i32> %b, {c_type} %c", c_type, value)
 
 
 def _component(t: _Text, type: str, value: str, count: int, i: int) -> str:

@@ -33,6 +33,7 @@ from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.frozen import record
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_predicated
 from tilewright.passes.loops import with_start
+from tilewright.targets.cuda.passes.written_operands import releases_of
 
 
 @record
@@ -105,19 +106,10 @@ def _computed(a: SSAValue, block: Block) -> bool:
 
 def _releases(loop: scf.ForOp, sums: list[_AccumulatedSum]) -> list[stage.CopyReleaseOp]:
     """Releases of the slots that the products of the loop read."""
-    read: set[SSAValue] = set()
-    for each in sums:
-        for operand in (o for issue in each.issues for o in (issue.a, issue.b)):
-            if (
-                isinstance(operand.owner, stage.CopyWaitOp)
-                and operand.owner.parent is loop.body.block
-            ):
-                read.add(operand.owner.buffer)
-    return [
-        op
-        for op in loop.body.block.ops
-        if isinstance(op, stage.CopyReleaseOp) and op.buffer in read
-    ]
+    block = loop.body.block
+    owners = [o.owner for each in sums for issue in each.issues for o in (issue.a, issue.b)]
+    waits = [op for op in owners if isinstance(op, stage.CopyWaitOp) and op.parent is block]
+    return releases_of(block, waits)
 
 
 def _rewrite(loop: scf.ForOp, sums: list[_AccumulatedSum]) -> None:

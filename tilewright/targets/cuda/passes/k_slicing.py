@@ -85,7 +85,16 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
                 made = TransposeOp(values[each.operands[0]], [1, 0])
                 values[each.results[0]] = Before(op).add(made)
             else:
-                values[each.results[0]] = _sliced(each, values, op, parts, turned)
+                m, k = shape_of(each.results[0])
+                kind = with_shape(
+                    each.results[0].type, (m // parts, k) if turned else (m, k // parts)
+                )
+                if isinstance(each, arith.ConstantOp):
+                    number = each.value.get_values()[0]  # pyright: ignore
+                    slice = arith.ConstantOp(dense(kind, [number]))  # pyright: ignore
+                else:
+                    slice = retyped(each, [values.get(v, v) for v in each.operands], [kind])
+                values[each.results[0]] = Before(op).add(slice)
         made = stage.ProductIssueOp(
             values[op.a],
             op.b,
@@ -216,20 +225,3 @@ def _is_part(load: xetile.LoadTileOp, block: Block) -> bool:
         and isinstance(origin, xetile.InitTileOp)
         and origin.offset_vector is None
     )
-
-
-def _sliced(
-    op: Operation,
-    values: dict[SSAValue, SSAValue],
-    before: Operation,
-    parts: int,
-    turned: bool,
-) -> SSAValue:
-    """An op of the chain for one slice."""
-    m, k = shape_of(op.results[0])
-    kind = with_shape(op.results[0].type, (m // parts, k) if turned else (m, k // parts))
-    where = Before(before)
-    if isinstance(op, arith.ConstantOp):
-        number = op.value.get_values()[0]  # pyright: ignore
-        return where.add(arith.ConstantOp(dense(kind, [number])))  # pyright: ignore
-    return where.add(retyped(op, [values.get(v, v) for v in op.operands], [kind]))

@@ -64,9 +64,9 @@ def write_ahead(loop: scf.ForOp, issues: Issues, waits: Waits) -> PipelineSchedu
         late.add(again)
         for value, other in zip(wait.values, again.values, strict=True):
             value.replace_uses_with_if(other, lambda use: use.operation in late)
-    freed = _releases(block, read)
+    freed = releases_of(block, read)
     begin = [*(op for op in block.ops if op in late and op not in waits), *freed]
-    end = [*waits, *_releases(block, written)]
+    end = [*waits, *releases_of(block, written)]
     late.update(freed, end)
     rest = [op for op in block.ops if op not in late and op is not block.last_op]
     return PipelineSchedule(loop, dict.fromkeys(late, 1), [*begin, *rest, *end])
@@ -97,6 +97,7 @@ def _reads(late: Collection[Operation], wait: stage.CopyWaitOp) -> bool:
     return any(use.operation in late for value in wait.values for use in value.uses)
 
 
-def _releases(block: Block, waits: Sequence[stage.CopyWaitOp]) -> list[Operation]:
+def releases_of(block: Block, waits: Sequence[stage.CopyWaitOp]) -> list[stage.CopyReleaseOp]:
+    """Those of the slots that are waited for."""
     buffers = [wait.buffer for wait in waits]
     return [op for op in block.ops if isinstance(op, stage.CopyReleaseOp) and op.buffer in buffers]
