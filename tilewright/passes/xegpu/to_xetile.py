@@ -42,7 +42,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.movement import memref_type, shape_of
+from tilewright.dialects.movement import memref_type, shape_of, vector_type
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -92,25 +92,39 @@ def _convert(op: Operation) -> None:
             rule="an element of a tile has whole bytes",
             hint="--target emu runs them as subgroups are written",
         )
+    at = Before(op)
     match op:
         case xegpu.LoadNdOp():
-            _load_nd(op)
+            block = _block(op)
+            value = at.add(xetile.LoadTileOp(_tile(at, block, op.ownership), hints=hints_of(op)))
+            at.replace(_arranged(at, op, at.cast(value, block.shape), shape_of(op.value)))
         case xegpu.StoreNdOp():
-            _store_nd(op)
+            _store_nd(at, op)
         case xegpu.PrefetchNdOp():
-            _prefetch_nd(op)
+            tile = _tile(at, _block(op), op.ownership)
+            at.insert(xetile.PrefetchTileOp(tile, op.locality, hints=hints_of(op)))
+            at.replace()
         case xegpu.LoadMatrixOp():
-            _load_matrix(op)
+            shape = shape_of(op.value)
+            tile, _ = _matrix_tile(at, op, shape)
+            at.replace(at.cast(at.add(xetile.LoadTileOp(tile)), shape))
         case xegpu.StoreMatrixOp():
-            _store_matrix(op)
+            tile, shape = _matrix_tile(at, op, shape_of(op.value))
+            at.insert(xetile.StoreTileOp(at.cast(op.value, shape), tile))
+            at.replace()
         case xegpu.LoadGatherOp():
-            _load(op)
+            at.replace(read(at, *_elements(at, op), vector_type(op.value), None))
         case xegpu.StoreScatterOp():
-            _store(op)
+            write(at, op.value, *_elements(at, op))
+            at.replace()
         case xegpu.AtomicRMWOp():
-            _atomic(op)
+            kind = vector_type(op.value)
+            tile, mask = scattered_tile(at, *_elements(at, op), kind.element_type)
+            value = at.cast(op.value, tile.type.get_shape())  # pyright: ignore
+            old = at.add(xetile.AtomicRmwOp(op.kind, value, tile, mask))
+            at.replace(at.cast(old, kind.get_shape()))
         case xegpu.PrefetchOp() | xegpu.CompileHintOp():
-            Rewriter.erase_op(op)
+            at.replace()
         case xegpu.DpasOp():
             convert_dpas(op)
         case xegpu.ConvertLayoutOp():
@@ -118,7 +132,7 @@ def _convert(op: Operation) -> None:
         case MultiReductionOp():
             reduction_of_tile(op)
         case xegpu.FloatConversion():
-            EXPANSIONS[op.name](op, Before(op))
+            EXPANSIONS[op.name](op, at)
         case _:
             pass
 
@@ -187,13 +201,6 @@ def _tile(at: Before, block: _Block, layout: Ownership | None) -> SSAValue:
     return at.add(xetile.InitTileOp(source, kind, block.offsets, sizes=sizes, strides=strides))
 
 
-def _load_nd(op: xegpu.LoadNdOp) -> None:
-    at, block = Before(op), _block(op)
-    tile = _tile(at, block, op.ownership)
-    value = at.add(xetile.LoadTileOp(tile, hints=hints_of(op)))
-    at.replace(_arranged(at, op, at.cast(value, block.shape), shape_of(op.value)))
-
-
 def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int, ...]) -> SSAValue:
     """Blocks apart, packed or transposed, from the wide block as it lies in memory."""
     shape, count = op.tdesc.get_shape(), op.tdesc.array_length
@@ -219,24 +226,16 @@ def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int
     return at.cast(value, result)
 
 
-def _store_nd(op: xegpu.StoreNdOp) -> None:
+def _store_nd(at: Before, op: xegpu.StoreNdOp) -> None:
     if shape_of(op.value) != op.tdesc.get_shape():
         raise unsupported(
             op,
             f"{op.value.type} is a lane's fragment of {op.tdesc}; a workgroup-level program stores "
             "the whole block",
         )
-    at = Before(op)
     tile = _tile(at, _block(op), op.ownership)
     value = at.cast(op.value, tile.type.get_shape())  # pyright: ignore
     at.insert(xetile.StoreTileOp(value, tile, hints=hints_of(op)))
-    at.replace()
-
-
-def _prefetch_nd(op: xegpu.PrefetchNdOp) -> None:
-    at = Before(op)
-    tile = _tile(at, _block(op), op.ownership)
-    at.insert(xetile.PrefetchTileOp(tile, op.locality, hints=hints_of(op)))
     at.replace()
 
 
@@ -300,21 +299,6 @@ def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType)
     )
 
 
-def _load_matrix(op: xegpu.LoadMatrixOp) -> None:
-    at = Before(op)
-    shape = shape_of(op.value)
-    tile, _ = _matrix_tile(at, op, shape)
-    at.replace(at.cast(at.add(xetile.LoadTileOp(tile)), shape))
-
-
-def _store_matrix(op: xegpu.StoreMatrixOp) -> None:
-    at = Before(op)
-    shape = shape_of(op.value)
-    tile, tile_shape = _matrix_tile(at, op, shape)
-    at.insert(xetile.StoreTileOp(at.cast(op.value, tile_shape), tile))
-    at.replace()
-
-
 # --- Scattered -------------------------------------------------------------------------------
 
 
@@ -338,27 +322,3 @@ def _elements(
         offsets = at.add_index(offsets, at.coordinates(0, wide, 1))
         mask = at.broadcast(at.cast(mask, column), wide)
     return op.source_operand, offsets, mask
-
-
-def _load(op: xegpu.LoadGatherOp) -> None:
-    at, kind = Before(op), op.value.type
-    elements = _elements(at, op)
-    assert isinstance(kind, VectorType)
-    at.replace(read(at, *elements, kind, None))
-
-
-def _store(op: xegpu.StoreScatterOp) -> None:
-    at = Before(op)
-    write(at, op.value, *_elements(at, op))
-    at.replace()
-
-
-def _atomic(op: xegpu.AtomicRMWOp) -> None:
-    at, kind = Before(op), op.value.type
-    elements = _elements(at, op)
-    assert isinstance(kind, VectorType)
-    tile, mask = scattered_tile(at, *elements, kind.element_type)
-    assert isinstance(tile.type, TileType)
-    value = at.cast(op.value, tile.type.get_shape())
-    old = at.add(xetile.AtomicRmwOp(op.kind, value, tile, mask))
-    at.replace(at.cast(old, kind.get_shape()))
