@@ -1,0 +1,1 @@
+from tilewright.dialects import formats as _formats  # noqa: F401  # pyright: ignore[reportUnusedImport]  (before xDSL's dialects)

@@ -33,6 +33,7 @@ gpu.host_register %u : memref<*xf32>
 memref<8x8xf32, strided<[1, 8]>>
 memref.copy %A, %A : memref<8x8xf32> to memref<8x8xf32>
 %rank = memref.rank %A : memref<8x8xf32>
+%aligned = memref.assume_alignment %A, 16 : memref<8x8xf32>
 %old = memref.atomic_rmw addf %f, %A[%n, %n] : (f32, memref<8x8xf32>) -> f32
 memref.prefetch %A[%n, %n], read, locality<3>, data : memref<8x8xf32>
 %global = memref.get_global @c : memref<2x2xf32>

@@ -62,7 +62,8 @@ class _Alignments(IntSetConstraint):
             raise VerifyException(f"expected an alignment in bytes, a power of two, got {i}")
 
 
-ALIGNMENT = IntegerAttr.constr(value=_Alignments(frozenset(1 << n for n in range(32))))
+_BYTES = _Alignments(frozenset(1 << n for n in range(32)))
+ALIGNMENT = IntegerAttr.constr(value=_BYTES)
 """Bytes: a power of two."""
 _CAST = "$source attr-dict `:` type($source) `to` type($dest)"
 
@@ -370,7 +371,10 @@ def complete() -> None:
     )
     for access in (memref.LoadOp, memref.StoreOp):
         add_listed_property(access, "alignment", ALIGNMENT)
-    definition(memref.AssumeAlignmentOp).properties["alignment"] = PropertyDef(ALIGNMENT)
+    # In its format the type goes without saying, but only where there is one.
+    definition(memref.AssumeAlignmentOp).properties["alignment"] = PropertyDef(
+        IntegerAttr.constr(i32, value=_BYTES)
+    )
     add_verifier(memref.ExtractStridedMetaDataOp, _verify_metadata)
     _complete_global()
     add_ops(memref.MemRef, (TransposeOp, PrefetchOp, ReshapeOp, GenericAtomicRMWOp, AtomicYieldOp))
