@@ -234,6 +234,26 @@ TENSORS: dict[str, Case] = {
   } -> tensor<7x30xf32>""",
         lambda v: v["x"][v["k"] + 4],
     ),
+    "gather_open": _case(
+        "x float32 20 30", "30x20xf32",
+        """%d = tensor.cast %tx : tensor<20x30xf32> to tensor<?x?xf32>
+  %i0 = arith.constant 0 : index
+  %i1 = arith.constant 1 : index
+  %m = tensor.dim %d, %i0 : tensor<?x?xf32>
+  %n = tensor.dim %d, %i1 : tensor<?x?xf32>
+  %e = tensor.empty(%n, %m) : tensor<?x?xf32>
+  %g = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%d : tensor<?x?xf32>) outs(%e : tensor<?x?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %i = linalg.index 0 : index
+    %q = arith.remsi %i, %m : index
+    %v = tensor.extract %d[%q, %i1] : tensor<?x?xf32>
+    %s = arith.addf %a, %v : f32
+    linalg.yield %s : f32
+  } -> tensor<?x?xf32>
+  %r = tensor.cast %g : tensor<?x?xf32> to tensor<30x20xf32>""",
+        lambda v: v["x"].T + v["x"][np.arange(30) % 20, 1][:, None],
+    ),
     "gather_slices": _case(
         "x float32 11 30 9, k int32 3 7 2", "3x7x30xf32",
         """%four = arith.constant dense<4> : tensor<3x7x2xi32>

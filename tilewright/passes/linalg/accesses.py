@@ -35,9 +35,9 @@ from tilewright.passes.emit import Before
 
 @frozen
 class Sum:
-    """A whole number that the host computes: a multiple of extents and strides of memrefs, and a constant."""
+    """A whole number that the host computes: multiples of extents and strides of memrefs, and a constant."""
 
-    terms: tuple[tuple[RuntimeExtent, int], ...]
+    terms: tuple[tuple[RuntimeExtent | Product, int], ...]
     constant: int = 0
 
 
@@ -50,13 +50,25 @@ class RuntimeExtent:
     dim: int = 0
 
 
+@frozen
+class Product:
+    a: Size
+    b: Size
+
+
 Size = int | Sum
+
+
+def times(a: Size, b: Size) -> Size:
+    if isinstance(b, int):
+        a, b = b, a
+    return plus(0, b, a) if isinstance(a, int) else Sum(((Product(a, b), 1),))
 
 
 def plus(a: Size, b: Size, times: int = 1) -> Size:
     """a + times * b."""
     parts = [Sum((), each) if isinstance(each, int) else each for each in (a, b)]
-    terms: dict[RuntimeExtent, int] = dict(parts[0].terms)
+    terms = dict(parts[0].terms)
     for asked, factor in parts[1].terms:
         terms[asked] = terms.get(asked, 0) + times * factor
     kept = tuple((asked, factor) for asked, factor in terms.items() if factor)
@@ -193,7 +205,9 @@ class Host:
         assert total is not None
         return total
 
-    def _asked(self, asked: RuntimeExtent) -> SSAValue:
+    def _asked(self, asked: RuntimeExtent | Product) -> SSAValue:
+        if isinstance(asked, Product):
+            return self.before.add(arith.MuliOp(self.size(asked.a), self.size(asked.b)))
         if asked not in self._known:
             source, rank = asked.memref, memref_type(asked.memref).get_num_dims()
             if asked.what == "extent":

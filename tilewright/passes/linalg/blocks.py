@@ -10,7 +10,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.passes.linalg.accesses import (
@@ -22,6 +21,7 @@ from tilewright.passes.linalg.accesses import (
     plus,
     reached,
     strides,
+    times,
 )
 
 if TYPE_CHECKING:
@@ -104,19 +104,10 @@ def _at(
     dims: Sequence[tuple[Size, Size]],
     places: SSAValue,
 ) -> SSAValue:
-    """A tile of elements so far behind the first of a memref; of each dimension the extent or the stride is known."""
+    """A tile of elements so far behind the first of a memref."""
     reach: Size = 1
     for extent, stride in dims:
-        if isinstance(extent, int):
-            reach = plus(reach, stride, extent - 1)
-        elif isinstance(stride, int):
-            reach = plus(plus(reach, extent, stride), -stride)
-        else:
-            raise unsupported(
-                tiles.at.op,
-                "rows that are not contiguous need known extents or strides",
-                hint="give the memref static extents, or copy it",
-            )
+        reach = plus(plus(reach, times(extent, stride)), stride, -1)
     view = StridedView(memory, offset, (reach,), (1,))
     kind = xetile.TileType(
         shape_of(places), memref_type(memory).element_type, xetile.TileAttr(scattered=True)
