@@ -44,7 +44,7 @@ _SHARED = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.DivSIOp)
 class OpenLoop:
     """An open loop: its induction variable, what it carries in and out, and, once closed, its results."""
 
-    iv: SSAValue
+    iv: Idx
     carried: tuple[SSAValue, ...]
     out: Sequence[SSAValue]
     results: tuple[SSAValue, ...] = ()
@@ -213,6 +213,12 @@ class Builder(Constants):
                 "sge": x >= y,
             }
             return self.constant(i1, int(known[predicate]))
+        extreme = {"sge": arith.MaxSIOp, "sle": arith.MinSIOp}.get(predicate)
+        made = y.owner if isinstance(x, int) and isinstance(y, SSAValue) else None
+        if extreme and isinstance(made, extreme):  # no less than both is no less than each
+            each = [(v, constant(v)) for v in made.operands]
+            parts = (self.cmp(predicate, x, v if n is None else int(n)) for v, n in each)
+            return self.both(*parts) or self.constant(i1, 1)
         return self._once(arith.CmpiOp, x, y, predicate)
 
     def select(self, condition: SSAValue, x: Idx, y: Idx, *, once: bool = False) -> Idx:
@@ -293,11 +299,17 @@ class Builder(Constants):
         *,
         nonempty: bool = False,
     ) -> Generator[OpenLoop]:
-        """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block."""
+        """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block. What is
+        known to run once stands for itself."""
+        numbers = isinstance(lo, int) and isinstance(hi, int) and isinstance(step, int)
+        if numbers and lo < hi <= lo + step:  # pyright: ignore
+            loop = OpenLoop(lo, tuple(carry), tuple(carry))
+            yield loop
+            loop.results = tuple(loop.out)
+            return
         body = Block(arg_types=[index, *(v.type for v in carry)])
         op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
-        loop = OpenLoop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
-        self.mark(loop.iv, lo)
+        loop = OpenLoop(self.mark(body.args[0], lo), tuple(body.args[1:]), tuple(body.args[1:]))
         with self.inside(body, loop=True):
             yield loop
             self.op(scf.YieldOp(*loop.out))

@@ -160,7 +160,7 @@ class RowFusion:
         op = value.op
         if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
             return True
-        if not op.name.startswith("arith.") and not isinstance(op, FREE):
+        if not op.name.startswith("arith.") and not isinstance(op, (*FREE, xt.BroadcastOp)):
             return False
         return all(self.from_loads(v, depth + 1) for v in op.operands if is_tile(v))
 

@@ -283,3 +283,38 @@ def test_rows_by_number_are_gathered_and_added_without_masks_between_edges() -> 
     loops = re.findall(r"^(\.LBB\w+):\n((?:\t.*\n)*?\tj\w+\t\1\n)", text, re.M)
     sweeps = [body for _, body in loops if "%zmm" in body and "%k" not in body and "vaddps" in body]
     assert sweeps, "whole vectors are added to a thread's sums"
+
+
+@tw.kernel
+def sparse_rows(
+    PTR: Any, COL: Any, VAL: Any, X: Any, Y: Any, BN: tw.constexpr = 64, BE: tw.constexpr = 8
+):
+    """A row of a sparse matrix times a dense one."""
+    r, n = tw.program_id(0), tw.program_id(1) * BN
+    last = PTR[r + 1]
+    acc, c = tw.zeros((1, BN), tw.f32), n + tw.arange(BN)[None, :]
+    for e in range(PTR[r], last, BE):
+        i = e + tw.arange(BE)[:, None]
+        col = tw.load_gather(tw.init_tile(COL, i), i < last)
+        val = tw.load_gather(tw.init_tile(VAL, i), i < last)
+        x = tw.load_gather(tw.init_tile(X, col * X.shape[1] + c), c < X.shape[1])
+        acc += tw.sum(val * x, 0)
+    tw.store_tile(acc, tw.init_tile(Y, [r, n], (1, BN)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize(("columns", "step"), [(64, 8), (100, 8), (150, 24)])
+def test_sums_of_gathered_rows_times_numbers_wait_nowhere(
+    rng: np.random.Generator, columns: int, step: int, level: str
+) -> None:
+    a = rng.normal(size=(19, 40)) * (rng.random((19, 40)) < 0.4)
+    a[3] = 0
+    ptr = np.concatenate([[0], np.cumsum((a != 0).sum(1))]).astype(np.int32)
+    col, val = np.nonzero(a)[1].astype(np.int32), a[a != 0].astype(np.float32)
+    x, y = rng.normal(size=(40, columns)).astype(np.float32), poison(19, columns)
+    k = sparse_rows.options(target="cpu", machine=level)
+    k[19, tw.cdiv(columns, 64)](ptr, col, val, x, y, BE=step)
+    want = a @ x.astype(np.float64)
+    assert np.linalg.norm(y - want) <= 1e-6 * np.linalg.norm(want)
+    stage = k.compile(ptr, col, val, x, y, BE=step).ir["stage"]
+    assert not re.search(rf"yield .*vector<{step}x64", stage)

@@ -315,7 +315,7 @@ def emit_pack_function(i: int, build: Build, op: PackOp) -> func.FuncOp:
                 registers[inner.results[0]] = e.clone(inner, values, place.lanes)
         raise AssertionError("the region of a pack ends with a yield")
 
-    def block_at(panel: SSAValue, k: SSAValue) -> None:
+    def block_at(panel: Idx, k: Idx) -> None:
         x = format.start_of(b, panel)
         here = tile.moved(b, *((x, k) if x_axis == 0 else (k, x)))
         target = b.ptr(to, b.times(b.minus(panel, first), panel_bytes))

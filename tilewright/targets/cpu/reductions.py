@@ -249,7 +249,7 @@ def _reduce_down(
             )
             whole = e.whole
             later = b.min(b.plus(down.iv, FETCHED), rows * run - 1)
-            for tile in gathers:
+            for tile in gathers if run > FETCHED else ():
                 s.fetch_run(tile, later, across.iv, lanes * unroll)
 
             def vectors(inside: bool) -> list[SSAValue]:
