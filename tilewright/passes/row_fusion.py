@@ -155,8 +155,10 @@ class RowFusion:
                 self.reduction_inputs.add(op)
 
     def from_loads(self, value: SSAValue, depth: int) -> bool:
-        if not isinstance(value, OpResult) or depth > 8 or value.op.parent is not self.block:
-            return not isinstance(value, OpResult)
+        if not isinstance(value, OpResult) or value.op.parent is not self.block:
+            return True
+        if depth > 8:
+            return False
         op = value.op
         if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
             return True
