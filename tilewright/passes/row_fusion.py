@@ -157,14 +157,12 @@ class RowFusion:
     def from_loads(self, value: SSAValue, depth: int) -> bool:
         if not isinstance(value, OpResult) or value.op.parent is not self.block:
             return True
-        if depth > 8:
-            return False
         op = value.op
         if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
             return True
         if not op.name.startswith("arith.") and not isinstance(op, (*FREE, xt.BroadcastOp)):
             return False
-        return all(self.from_loads(v, depth + 1) for v in op.operands if is_tile(v))
+        return depth < 8 and all(self.from_loads(v, depth + 1) for v in op.operands if is_tile(v))
 
     # Positions ------------------------------------------------------------------------------------------------
 
