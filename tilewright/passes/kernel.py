@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import TypeAlias
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import SymbolTable
 
@@ -22,7 +24,7 @@ PROGRAMS = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
 MERGED = "tilewright.merged"
 """Attribute of a kernel: `array<i64: x, y, z>`, programs of the launch along each axis that one of the kernel's stands
-for, the last for what is left."""
+for, the last for what is left; three more numbers where so many of the kernel's do: `24, 1, 1, 17, 1, 1`."""
 SPILLS = "tilewright.spills"
 """Attribute of a kernel: what its registers do not hold may lie in memory."""
 IN_PASSES = "tilewright.passes"
@@ -44,9 +46,30 @@ def programs_of(kernel: Operation) -> int:
     return integer(kernel, PROGRAMS, 1)
 
 
-def merged_of(kernel: Operation) -> Grid:
+Factors: TypeAlias = "tuple[Fraction, Fraction, Fraction]"
+"""Of the launch's programs, along each axis, those that one of a kernel's stands for."""
+
+
+def factors_of(kernel: Operation, name: str = MERGED) -> Factors | None:
+    """What an attribute like `MERGED` says."""
+    known = kernel.attributes.get(name)
+    if not isinstance(known, DenseArrayBase):
+        return None
+    x, y, z, *of = (int(n) for n in known.get_values())  # pyright: ignore[reportUnknownArgumentType]
+    a, b, c = of or (1, 1, 1)
+    return Fraction(x, a), Fraction(y, b), Fraction(z, c)
+
+
+def factors_attr(factors: Sequence[Fraction | int]) -> DenseArrayBase:
+    """An attribute like `MERGED`."""
+    of = [f.denominator for f in factors]
+    numbers = [f.numerator for f in factors] + (of if max(of) > 1 else [])
+    return DenseArrayBase.from_list(i64, numbers)
+
+
+def merged_of(kernel: Operation) -> Factors:
     """How many of the launch's programs along each axis one of a kernel's stands for."""
-    return three(kernel, MERGED) or (1, 1, 1)
+    return factors_of(kernel) or (Fraction(1), Fraction(1), Fraction(1))
 
 
 def programs_of_launch(kernel: Operation, grid: Grid) -> Grid:

@@ -7,7 +7,8 @@
     %d = xetile.tile_mma .. : 64x128                      %d = xetile.tile_mma .. : 256x128
 
 The user's tile is not the machine's tile: what splits a workgroup (`split_workgroups`), read backwards. Programs that
-follow one another along an axis of the grid have tiles that follow one another: together these are one tile.
+follow one another along an axis of the grid have tiles that follow one another: together these are one tile, which may
+be cut elsewhere, too (`array<i64: 24, 1, 1, 17, 1, 1>`: 17 programs of 192 rows do what 24 of 136 did).
 
 Requires: workgroup level; along the axis the same as a split does, and that the kernel's number there does nothing but
 place tiles and count elements (`arange`), those of each program behind those of the one before. Guarantees: the same
@@ -18,9 +19,10 @@ its grid lies outside of the arrays (`Merge.covers`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseArrayBase, DenseIntOrFPElementsAttr, VectorType, i64
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, IntegerType, VectorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
@@ -33,8 +35,8 @@ from tilewright.dialects.xetile.maps import without_maps
 from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
-from tilewright.passes.emit import Behind
-from tilewright.passes.kernel import MERGED, merged_of, programs_of
+from tilewright.passes.emit import Before, Behind
+from tilewright.passes.kernel import MERGED, factors_attr, factors_of, merged_of, programs_of
 from tilewright.passes.split_workgroups import SplitChoice, choices, falls_apart, inside, maps_of
 from tilewright.passes.unit_rows import unit_rows
 
@@ -62,7 +64,20 @@ class Merge:
     stores: tuple[Stored, ...] | None
     """Where the programs store; None where that is not known for all of them, or they are told how many they are."""
 
-    def covers(self, programs: int, factor: int, shapes: Sequence[Sequence[int]]) -> bool:
+    def programs(
+        self, programs: int, factor: int | Fraction, shapes: Sequence[Sequence[int]]
+    ) -> int:
+        """How many programs do what so many of the launch do, that many together: none that stores beyond arrays."""
+        whole = -(-programs // factor)
+        ends = [
+            -((s.start - shapes[s.argument][s.dimension]) // (s.step * factor))
+            for s in self.stores or ()
+        ]
+        return min(whole, max(1, *ends)) if ends else whole
+
+    def covers(
+        self, programs: int, factor: int | Fraction, shapes: Sequence[Sequence[int]]
+    ) -> bool:
         """Does what programs beyond so many would store, so many together, lie outside of arrays of these shapes?"""
         if programs % factor == 0:
             return True
@@ -73,12 +88,12 @@ class Merge:
 
 def merge_programs(kernel: gpu.FuncOp) -> None:
     """Merges as many programs of the grid into one as the kernel asks for."""
-    asked = kernel.attributes.pop(MERGE, None)
-    if not isinstance(asked, DenseArrayBase):
+    asked = factors_of(kernel, MERGE)
+    kernel.attributes.pop(MERGE, None)
+    if asked is None:
         return
     known = {each.axis: each for each in merges(kernel)}
-    factors = [int(n) for n in asked.get_values()]  # pyright: ignore[reportUnknownArgumentType]
-    for axis, factor in enumerate(factors):
+    for axis, factor in enumerate(asked):
         if factor == 1:
             continue
         if axis not in known:
@@ -86,9 +101,9 @@ def merge_programs(kernel: gpu.FuncOp) -> None:
         merge(kernel, known[axis], factor)
 
 
-def ask(kernel: gpu.FuncOp, factors: Sequence[int]) -> None:
+def ask(kernel: gpu.FuncOp, factors: Sequence[int | Fraction]) -> None:
     """Leaves it to the pass to merge so many programs along x, y and z."""
-    kernel.attributes[MERGE] = DenseArrayBase.from_list(i64, factors)
+    kernel.attributes[MERGE] = factors_attr(factors)
 
 
 def merges(kernel: gpu.FuncOp) -> list[Merge]:
@@ -119,19 +134,23 @@ def merges(kernel: gpu.FuncOp) -> list[Merge]:
     return [Merge(axis, choice, _stores(analysis, axis)) for axis, choice in found.items()]
 
 
-def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
+def merge(kernel: gpu.FuncOp, along: Merge, factor: int | Fraction) -> None:
     """Merges so many programs along an axis. What is known of the other axes stays true."""
+    longer_extents(along.choice, factor)  # refuses what is no whole number
+    if isinstance(factor, Fraction) and factor.denominator > 1:
+        _move(kernel, along.axis, factor)
     for op in list(kernel.walk()):
         if isinstance(op, xt.ConvertLayoutOp):  # maps are left out
             op.result.replace_all_uses_with(op.source)
             Rewriter.erase_op(op)
+        elif factor.denominator > 1:
+            continue
         elif isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == along.axis:
             at = Behind(op)
-            at.instead(op.result, arith.MuliOp(op.result, at.index(factor)))
-    for value, dims in inside(along.choice).items():
+            at.instead(op.result, arith.MuliOp(op.result, at.index(int(factor))))
+    for value, shape in longer_extents(along.choice, factor).items():
         for table, name, _ in list(maps_of(value)):
             del table[name]
-        shape = [n * factor if d in dims else n for d, n in enumerate(shape_of(value) or ())]
         if isinstance(value.type, xt.TileType):
             value._type = without_maps(value.type, shape)  # pyright: ignore[reportPrivateUsage]
             continue
@@ -143,7 +162,50 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
             number = op.value.get_values()[0]
             op.properties["value"] = dense(longer, [number])  # pyright: ignore
     factors = [n * factor if axis == along.axis else n for axis, n in enumerate(merged_of(kernel))]
-    kernel.attributes[MERGED] = DenseArrayBase.from_list(i64, factors)
+    kernel.attributes[MERGED] = factors_attr(factors)
+
+
+def longer_extents(choice: SplitChoice, factor: int | Fraction) -> dict[SSAValue, list[int]]:
+    """Shapes of the values of a choice with so many times its extents."""
+    found = dict[SSAValue, list[int]]()
+    for value, dims in inside(choice).items():
+        shape = [n * factor if d in dims else n for d, n in enumerate(shape_of(value) or ())]
+        if any(n.denominator > 1 for n in shape):
+            raise unsupported(value.owner, f"{factor} times {shape_of(value)} are no whole extents")  # pyright: ignore
+        found[value] = list(map(int, shape))
+    return found
+
+
+def _move(kernel: gpu.FuncOp, axis: int, factor: Fraction) -> None:
+    """Tiles and positions of the program of a number are where so many times that number would have them."""
+    analysis, moved = AccessAnalysis(kernel), list[tuple[Operation, int, int]]()
+    symbol = analysis.program_id(axis)
+    for op in kernel.walk():
+        if isinstance(op, gpu.GridDimOp) and _axis(op) == axis:
+            raise unsupported(
+                op,
+                f"programs along {'xyz'[axis]}, who are told their number, cannot be merged by {factor}",
+            )
+        for i, value in enumerate(op.operands if isinstance(op, _PLACED) else ()):
+            if not isinstance(value.type, IndexType | IntegerType):
+                continue
+            if not (e := analysis.expr(value)).depends_on(symbol):
+                continue
+            step = None if (by := e.step(symbol)) is None else by.constant
+            if step is None or (step * factor).denominator > 1:
+                raise unsupported(op, f"programs along {'xyz'[axis]} cannot be merged by {factor}")
+            moved.append((op, i, int(step * (factor - 1))))
+    at = Before(kernel.body.block.first_op)  # pyright: ignore
+    number = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis]))))
+    for op, i, step in moved:
+        at, old = Before(op), op.operands[i]
+        by = at.add(arith.MuliOp(number, at.index(step)))
+        by = by if by.type == old.type else at.add(arith.IndexCastOp(by, old.type))
+        op.operands[i] = at.add(arith.AddiOp(old, by))
+
+
+_PLACED = (xt.InitTileOp, vector.BroadcastOp)
+"""What takes a program's number, or what is made of it, and makes no number of it."""
 
 
 def _axis(op: gpu.BlockIdOp | gpu.GridDimOp) -> int:

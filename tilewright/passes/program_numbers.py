@@ -59,7 +59,7 @@ class ProgramNumbers:
     goes that depends on the program's number there, those next to what uses them first."""
 
     def __init__(self, kernel: gpu.FuncOp):
-        self._kernel, self._scalars = kernel, Scalars()
+        self.kernel, self._scalars = kernel, Scalars()
         self._known: dict[tuple[Symbol, int], bool] = {}
         self._inside: dict[SSAValue, Expr] = {}
         """Values that can be computed before the launch, and depend on the program."""
@@ -141,7 +141,7 @@ class ProgramNumbers:
 
     def _is_argument(self, symbol: Symbol) -> bool:
         value = _argument(symbol)
-        return isinstance(value, BlockArgument) and value.block is self._kernel.body.block
+        return isinstance(value, BlockArgument) and value.block is self.kernel.body.block
 
     def choice(self, grid: Grid, args: Sequence[Argument]) -> tuple[Choice, Grid] | None:
         """For a launch: which numbers take each other's combinations once, and their grid. None where none do."""
@@ -207,11 +207,17 @@ class ProgramNumbers:
             return (i, *places), [extents[place] for place in places]
         return None
 
+    @property
+    def module(self) -> ModuleOp:
+        """The kernel's."""
+        module = self.kernel.get_toplevel_object()
+        assert isinstance(module, ModuleOp)
+        return module
+
     def applied(self, choice: Choice) -> ModuleOp:
         """A copy of the kernel's module, which reads these numbers along axes of a grid."""
-        module, copies = self._kernel.get_toplevel_object(), dict[SSAValue, SSAValue]()
-        assert isinstance(module, ModuleOp)
-        module = module.clone(copies)
+        copies = dict[SSAValue, SSAValue]()
+        module = self.module.clone(copies)
         inside = {copies[value]: e for value, e in self._inside.items()}
         block = kernel_of(module).body.block
         at = Before(block.first_op)  # pyright: ignore

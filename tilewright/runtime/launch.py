@@ -285,14 +285,17 @@ class Launcher:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
         with uncollected():
             watch = self.program.watch()
-            program, values = self.program.resolve(values, grid)
+            program, found = self.program.resolve(values, grid)
+            chosen = any(a is not b for a, b in zip(values, found, strict=True))
             launcher = self if program is self.program else program.launcher
             if launcher is not self and self._watch[0] is _always:
                 self._watch[0] = watch
-            launcher._launch_resolved(grid, values, key, self)
+            launcher._launch_resolved(grid, found, key, self, chosen)
 
-    def _launch_resolved(self, grid: Any, values: Sequence[Any], key: Any, asked: Launcher) -> None:
-        """With a value for every parameter; ``asked`` is the launcher that remembers it."""
+    def _launch_resolved(
+        self, grid: Any, values: Sequence[Any], key: Any, asked: Launcher, chosen: bool
+    ) -> None:
+        """With a value for every parameter, some of them `chosen`; ``asked`` is the launcher that remembers it."""
         bound = self.binder.bind(values)
         for name, arg in zip(self.binder.run_time_names, bound.types, strict=True):
             if isinstance(arg, ArrayArg) and arg.device == NOWHERE:
@@ -309,6 +312,8 @@ class Launcher:
         if callable(grid):
             grid = full_grid(extents(grid, constexprs, self.program.name))
         options = self.options_for(bound.arrays)
+        if chosen:
+            options = get_target(options.target).of_chosen(options)
         if 0 in grid:
             return
         kernel = self.kernel_for(bound, options)

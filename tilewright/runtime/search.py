@@ -249,13 +249,8 @@ class _Trial:
         # Made here: a driver may be asked for where an array is, which a forked child cannot do.
         self.bounds = [_moved(job.bound(candidate.constexprs), there) for candidate in candidates]
         self.compilers = Compilers(lambda i: self._compile(self.bounds[i]))
-        self.job, self.target, self.options, self.there, self.kept = (
-            job,
-            target,
-            options,
-            there,
-            kept,
-        )
+        self.job, self.target, self.there, self.kept = job, target, there, kept
+        self.options = target.of_chosen(options)
         self.expected: list[np.ndarray[Any, Any]] | None = None
         self.refused: TilewrightError | None = None
 

@@ -265,6 +265,10 @@ class Target(Protocol):
         """Values for the constexprs that a launch leaves to the planner."""
         return self.choices(request, options)[0].values
 
+    def of_chosen(self, options: CompileOptions) -> CompileOptions:
+        """The settings for a kernel whose sizes were chosen for the launch, which are to be taken as they are."""
+        return options
+
     def identity(self, options: CompileOptions) -> str:
         """The machine whose times are measured with these options, for what is kept on disk: other than
         `fingerprint`, the same whatever version compiles."""

@@ -147,7 +147,8 @@ def _lower(unit: CpuUnit) -> None:
         subgroups=programs_of(unit.kernel),
         early=unit.early,
     )
-    unit.lowered.merged = merged_of(unit.kernel)
+    x, y, z = map(int, merged_of(unit.kernel))
+    unit.lowered.merged = x, y, z
     unit.module = unit.lowered.module
 
 

@@ -35,7 +35,8 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.reach import unreachable
-from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
+from tilewright.targets.cuda.retiling import Retiling
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose, may_gain
 from tilewright.targets.host import scalar_word
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
@@ -82,6 +83,7 @@ class CudaExecutable:
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
         self._split_builds: dict[WorkSplit, CudaExecutable] = {}
+        self.retiling = Retiling(ir.source, machine)
         self.asm: Mapping[str, str] = texts(
             llvm, image.decode(), machine, plan.threads, plan.shared_bytes
         )
@@ -173,7 +175,7 @@ class CudaExecutable:
         """See `tilewright.targets.base.Foreseeing`. It asks no driver, if that was asked for the device before."""
         if self.plan.splits:
             multiprocessors = driver.device(_ordinal(args)).multiprocessors
-            split = work_split_of(self, grid, args, args, multiprocessors)
+            split, _ = work_split_of(self, grid, args, args, multiprocessors)
             if split != UNSPLIT:
                 self.shared(split)
 
@@ -192,8 +194,12 @@ class CudaExecutable:
                 f"{split.tiles} times as many tiles, clusters of {split.parts} for the loop of each"
             )
             told = "loops ask for what several iterations read" if split.ahead else told
+            if split.merged:
+                told = " x ".join(f"{by}/{of}" for by, of in split.merged)
+                told = f"one program for {told} of these, in clusters of {split.parts}"
             room = "" if made else ", were there room for them"
-            self.remarks.append(f"launches of few programs: {told}{room}")
+            which = "of tiles that suit the machine less" if split.merged else "of few programs"
+            self.remarks.append(f"launches {which}: {told}{room}")
         return found
 
 
@@ -208,22 +214,29 @@ def work_split_of(
     args: Sequence[Any],
     values: Sequence[Any],
     multiprocessors: int,
-) -> WorkSplit:
-    """How many workgroups should compute each program of a launch on `grid` with the arrays of `args`.
+) -> tuple[WorkSplit, Grid]:
+    """How many workgroups should compute each program of a launch on `grid` with the arrays of `args`, and the grid of
+    these programs, where they are others.
 
     `values`: numbers at the places of those that are none."""
     plan = executable.plan
     programs = grid[0] * grid[1] * grid[2] * plan.split
+    given = [a if isinstance(a, ArrayArg) else v for a, v in zip(args, values, strict=True)]
     if plan.work is None:
+        found = executable.retiling.choice(grid, given, multiprocessors) if plan.merges else None
         large = programs * min(1, plan.threads / THREADS)
-        return WorkSplit(ahead=plan.short and large <= FEW * multiprocessors)
+        return found or (WorkSplit(ahead=plan.short and large <= FEW * multiprocessors), grid)
     work = measured(plan.work, executable.machine)
     if work.dimension < 0:
         end = int(values[work.argument])
     else:
         end = args[work.argument].shape[work.dimension]
     shapes = [a.shape if isinstance(a, ArrayArg) else () for a in args]
-    return choose(work, programs, end, shapes, multiprocessors)
+    split = choose(work, programs, end, shapes, multiprocessors)
+    each = programs, end, work.sides(shapes), multiprocessors
+    if plan.merges and (cost := may_gain(work, split, *each)) is not None:
+        return executable.retiling.choice(grid, given, multiprocessors, cost) or (split, grid)
+    return split, grid
 
 
 def _ordinal(args: Sequence[Argument]) -> int:
@@ -250,7 +263,7 @@ class _Call:
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
         self._blocks: dict[Any, Callable[[], None]] = {}
-        self._work_splits: dict[Any, WorkSplit] = {}
+        self._work_splits: dict[Any, tuple[WorkSplit, Grid]] = {}
         self._split_builds: dict[WorkSplit, _Call] = {}
         self._floats = tuple(
             s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.kind not in "q?"
@@ -279,8 +292,10 @@ class _Call:
         `often`: as a function of native code, where there can be one.
         """
         plan, device = self.plan, self.device
-        if plan.splits and (best := self.shared(grid, values)) is not self:
-            return best.bind(grid, values, often)
+        if plan.splits:
+            best, numbered = self.shared(grid, values)
+            if best is not self:
+                return best.bind(numbered, values, often)
         kept: list[Any] = []
         addresses: list[int] = []
         grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
@@ -331,23 +346,29 @@ class _Call:
         handle, at = self.function.handle, C.addressof(block)
         return native_launch(stream_of, device, handle, at, config, plain) or plain
 
-    def shared(self, grid: Grid, values: Sequence[int | float | bool]) -> _Call:
-        """Launches of the code for as many workgroups as should compute each program."""
-        work = self.plan.work
-        key = grid, values[work.argument] if work is not None and work.dimension < 0 else None
-        split = self._work_splits.get(key)
-        if split is None:
+    def shared(self, grid: Grid, values: Sequence[int | float | bool]) -> tuple[_Call, Grid]:
+        """Launches of the code for as many workgroups as should compute each program, and the grid of these."""
+        work, read = self.plan.work, list[int]()
+        if work is not None and work.dimension < 0:
+            read.append(work.argument)
+        if self.plan.merges and any(a is None for a in self.args):
+            read += self.executable.retiling.arguments
+        key = grid, *(values[i] for i in read)
+        found = self._work_splits.get(key)
+        if found is None:
             device = self.device
-            split = work_split_of(self.executable, grid, self.args, values, device.multiprocessors)
+            found = work_split_of(self.executable, grid, self.args, values, device.multiprocessors)
             if len(self._work_splits) >= _MAX_BLOCKS:
                 self._work_splits.clear()
-            self._work_splits[key] = split
+            self._work_splits[key] = found
+        split, numbered = found
         best = self._split_builds.get(split)
         if best is None:
             code = self.executable if split == UNSPLIT else self.executable.shared(split)
-            best = self if code is self.executable else _Call(code, self.args)  # pyright: ignore
-            self._split_builds[split] = best
-        return best
+            given: Any = self.args
+            stays = code is self.executable or unreachable(code.plan, given) is not None
+            best = self._split_builds[split] = self if stays else _Call(code, given)
+        return best, grid if best is self else numbered
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
         """ctypes memory of one parameter, or its tensor map."""

@@ -156,6 +156,8 @@ class LoweredThread:
     minimum_per_multiprocessor: int = 1
     split: int = 1
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
+    merges: bool = False
+    """May other programs than the launch's be taken?"""
     work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs (`buffer-reuse`)."""
     shares: int = 1
@@ -180,11 +182,12 @@ class LaunchPlan:
     work: LoopWork | None = None
     shares: int = 1
     short: bool = False
+    merges: bool = False
 
     @property
     def splits(self) -> bool:
         """May launches of few programs have code of their own?"""
-        return self.work is not None or self.short
+        return self.work is not None or self.short or self.merges
 
     def to_json(self) -> dict[str, Any]:
         slots = [[type(s).__name__, asdict(s)] for s in self.slots]
@@ -208,6 +211,7 @@ class LaunchPlan:
             LoopWork(**_tuples(data["work"])) if data["work"] else None,
             data["shares"],
             data["short"],
+            data["merges"],
         )
 
 
@@ -244,4 +248,5 @@ def plan_of(lowered: LoweredThread) -> LaunchPlan:
         lowered.work,
         lowered.shares,
         lowered.short,
+        lowered.merges,
     )

@@ -23,6 +23,7 @@ from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import level_of, programs_of
 from tilewright.passes.memory_objects import arg_facts
+from tilewright.passes.merge_programs import merge_programs
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
@@ -55,7 +56,7 @@ from tilewright.targets.cuda.passes.multi_buffering import (
 from tilewright.targets.cuda.passes.pad_tiles import pad_tiles
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
-from tilewright.targets.cuda.passes.split_k import split_k
+from tilewright.targets.cuda.passes.split_k import shared_loop, split_k
 from tilewright.targets.cuda.passes.stored_bounds import note_stored_bounds
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.tf32_rounding import round_at_loads
@@ -64,6 +65,7 @@ from tilewright.targets.cuda.passes.tma_stores import form_tma_stores, room_of_p
 from tilewright.targets.cuda.passes.warp_specialization import specialize_warps
 from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.targets.cuda.retile import retile
+from tilewright.targets.cuda.retiling import retiled
 from tilewright.targets.cuda.smem import SPARE, SharedMemoryError
 from tilewright.targets.cuda.warps import (
     choose_warps,
@@ -95,6 +97,8 @@ class CudaUnit(Unit[Machine]):
     """The kernel's loop, if several workgroups may compute one of its programs."""
     copied: list[Operation] | None = None
     """The loads that multi-buffers will bring, once they are known."""
+    merges: bool = False
+    """May a launch ask for other programs, with other tiles?"""
     lowered: LoweredThread | None = None
     """The last stage, and what a launch must know of it."""
 
@@ -130,8 +134,10 @@ def _retile_again(unit: CudaUnit) -> None:
 
 SPLIT = Pass[CudaUnit]("split-workgroups", _retile, W, "unit", optional="split")
 REMATERIALIZE_TILES = Pass[CudaUnit]("rematerialize-tiles", rematerialize_tiles, W)
+MERGE_PROGRAMS = Pass[CudaUnit]("merge-programs", merge_programs, W, optional=True)
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
+    MERGE_PROGRAMS,
     Pass("scaled-maxima", scale_maxima, W),
     CLEANUP,
     Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
@@ -168,7 +174,8 @@ def _note_loop_work(unit: CudaUnit) -> None:
 
 def _is_planned(unit: CudaUnit) -> bool:
     """Is it said already how launches of few programs run?"""
-    return unit.split != UNSPLIT or bool(unit.off) or unit.stages is not None
+    off = unit.off - {MERGE_PROGRAMS.name}
+    return unit.split != UNSPLIT or bool(off) or unit.stages is not None
 
 
 def split_k_pass(parts: int = 0) -> Pass[CudaUnit]:
@@ -305,6 +312,7 @@ def _lower(unit: CudaUnit) -> None:
     if unit.on("interleave-products"):
         interleave_products(lowered.module)
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
+    lowered.merges = unit.merges
     annotate(lowered)
     arrays = [a for a in unit.kernel.body.block.args if isinstance(a.type, MemRefType)]
     apart = all(arg_facts(a).noalias for a in arrays)
@@ -366,6 +374,7 @@ def run_pipeline(
     `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     PIPELINE.check(options.disable, options.target)
+    module = retiled(module, split)
     unit = CudaUnit(
         module, machine, options.disable, remarks, stages=options.num_stages, split=split
     )
@@ -374,22 +383,28 @@ def run_pipeline(
         run(LANES, unit, observe)
         assert unit.lowered is not None
         return unit.lowered
+    free = machine.name == "sm_90a" and unit.on(MERGE_PROGRAMS.name) and not _is_planned(unit)
+    unit.merges = free and shared_loop(unit.kernel) is not None
     run(COMMON[len(BEGIN) :], unit, observe)
     return _asynchronous(unit, stage, observe) or _sized(
         unit, SYNCHRONOUS, stage, observe, bare=True
     )
 
 
-def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) -> LoopWork | None:
+def product_work(
+    module: ModuleOp, machine: Machine, options: CompileOptions, coarse: bool = False
+) -> LoopWork | None:
     """The loop of products of a kernel as warpgroups would run it; None where they cannot, or it has another form.
 
-    The module is changed on the way.
+    The module is changed on the way. `coarse`: with iterations that fill lines, as they will be.
     """
     unit = CudaUnit(module, machine, options.disable, stages=options.num_stages)
     if not unit.on("multi-buffering") or machine.name != "sm_90a":
         return None
     begin(unit, options, ignore, ignore, owners="")
-    run((*COMMON[len(BEGIN) :], *PLACED), unit, ignore)
+    run(
+        (*COMMON[len(BEGIN) :], *PLACED, *((coarsening(), CLEANUP) if coarse else ())), unit, ignore
+    )
     analysis = AccessAnalysis(unit.kernel)
     if not will_form(analysis, machine, []):
         return None

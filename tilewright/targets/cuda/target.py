@@ -245,6 +245,10 @@ class CudaTarget(Target):
         # How many programs print is in their code.
         return f"{machine_name(options)}|{knobs.current().print_lines}"
 
+    def of_chosen(self, options: CompileOptions) -> CompileOptions:
+        """Programs are those of the launch: what a search found is not what the planner would."""
+        return replace(options, disable=options.disable | {"merge-programs"})
+
     def identity(self, options: CompileOptions) -> str:
         """The device at hand, where it is compiled for."""
         return driver.named(machine_name(options))

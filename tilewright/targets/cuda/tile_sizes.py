@@ -301,32 +301,21 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[T
     if trips is None or batch is None:
         return
     sizes = {
-        "rows": _sides(sides[0]),
-        "columns": _sides(sides[1]),
+        "rows": sides_of(sides[0]),
+        "columns": sides_of(sides[1]),
         "step": tuple(line // work.itemsize for line in LINES),
     }
     given = {"rows": work.rows, "columns": work.columns, "step": work.step}
     names = list(form.roles)
     for values in product(*(sizes[form.roles[name]] for name in names)):
         sized = given | {form.roles[name]: value for name, value in zip(names, values, strict=True)}
-        tiled = _tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
-        if tiled is None:
-            continue
-        ends = tiled.sides(shapes)
-        assert ends[0] is not None and ends[1] is not None
-        programs = batch * -(-ends[0] // tiled.rows) * -(-ends[1] // tiled.columns)
-        count = -(-trips // tiled.step)
-        best, least = UNSPLIT, clocks(tiled, UNSPLIT, programs, count, ends, multiprocessors)
-        alone = least
-        for split in work_splits(tiled, programs, count, multiprocessors, tiles=False):
-            cost = clocks(tiled, split, programs, count, ends, multiprocessors)
-            if cost < least and pays(cost, alone):
-                best, least = split, cost
-        chosen = dict(zip(names, values, strict=True))
-        yield TilingCandidate(chosen, tiled, programs, count, best, ends, least)
+        other = tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
+        if other is not None:
+            chosen = dict(zip(names, values, strict=True))
+            yield costed(chosen, other, batch, trips, shapes, multiprocessors)
 
 
-def _sides(extent: int | None) -> Sequence[int]:
+def sides_of(extent: int | None) -> Sequence[int]:
     """Those of `SIDES` that no shorter one covers an extent with as few of; of multiples of 64, which alone rows of a
     product can be, no shorter such one."""
     if extent is None:
@@ -419,7 +408,7 @@ def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 
     )
 
 
-def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> LoopWork | None:
+def tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> LoopWork | None:
     """The loop with tiles of this size, transposed where warpgroups can do only that; None where they cannot do it, or
     most of a tile would lie outside of the array."""
     for side, own in zip(sides, (rows, columns), strict=True):
@@ -457,6 +446,28 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
         columns_clipped=found.rows_clipped,
         transposed=True,
     )
+
+
+def costed(
+    values: Mapping[str, int],
+    work: LoopWork,
+    batch: int,
+    trips: int,
+    shapes: Sequence[Sequence[int]],
+    multiprocessors: int,
+) -> TilingCandidate:
+    """A tiling with the best of all clusters; those that do not gain enough are not asked for at the launch either."""
+    sides = work.sides(shapes)
+    assert sides[0] is not None and sides[1] is not None
+    programs = batch * -(-sides[0] // work.rows) * -(-sides[1] // work.columns)
+    count = -(-trips // work.step)
+    best, least = UNSPLIT, clocks(work, UNSPLIT, programs, count, sides, multiprocessors)
+    alone = least
+    for split in work_splits(work, programs, count, multiprocessors, tiles=False):
+        cost = clocks(work, split, programs, count, sides, multiprocessors)
+        if cost < least and pays(cost, alone):
+            best, least = split, cost
+    return TilingCandidate(values, work, programs, count, best, sides, least)
 
 
 def _shapes(request: Request) -> list[tuple[int, ...]]:

@@ -56,6 +56,10 @@ SHORT_COST = 1.42
 """Copies in lines of half the length take this power of two times as long (H200, fitted with the rates)."""
 
 
+LITTLE = 0.2
+"""What part of a launch must be other than products, for other tiles to be thought of."""
+
+
 Sides: TypeAlias = tuple[int | None, int | None]
 """Rows and columns of a whole result, where they are known."""
 
@@ -133,6 +137,11 @@ class WorkSplit:
     """Iterations of the loop that are taken at once."""
     ahead: bool = False
     """Do loops that read little ask for what several iterations read (`loop_unrolling`)?"""
+    numbers: tuple[tuple[int, ...], ...] = ()
+    """What programs take for their numbers, where these are others (`passes/program_numbers.py`)."""
+    merged: tuple[tuple[int, int], ...] = ()
+    """So many programs of the launch along each axis are done by so many others (`passes/merge_programs.py`), where
+    programs are others."""
 
 
 UNSPLIT = WorkSplit()
@@ -162,6 +171,22 @@ def choose(
 def pays(cost: float, alone: float) -> bool:
     """Is a cost so far below that of programs on their own that another compilation is worth it?"""
     return cost < min(alone - WORTH, alone * (1 - GAIN))
+
+
+def may_gain(
+    work: LoopWork, split: WorkSplit, programs: int, end: int, sides: Sides, multiprocessors: int
+) -> float | None:
+    """What a launch takes, where its products, without what lies outside of the arrays, are little of that."""
+    m, n = sides
+    if m is None or n is None:
+        return None
+    trips = work.trips(end)
+    cost = clocks(work, split, programs, trips, sides, multiprocessors)
+    batch = max(1, programs // (-(-m // work.rows) * -(-n // work.columns)))
+    tiles = batch * m * n / (work.rows * work.columns)
+    products = tiles * trips * work.product_clocks * work.rates["issue"] / multiprocessors
+    least = work.rates["start"] + max(products, _from_memory(work, programs, trips, sides))
+    return cost if cost - least > max(WORTH, LITTLE * cost) else None
 
 
 def _leaves_idle(programs: int, multiprocessors: int) -> bool:

@@ -16,7 +16,7 @@ extents that code is specialised on (`steps_per_line`), or from the extents of a
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects import gpu, memref, scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, VectorType
 from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
@@ -65,7 +65,8 @@ def coarsen_k(function: gpu.FuncOp, times: int) -> bool:
     if loop is None or sides is None:
         return False
     at = Before(loop)
-    loop.operands[2] = at.add(arith.MuliOp(loop.step, at.index(times)))
+    step = constant(loop.step)
+    loop.operands[2] = at.index(at.times(loop.step if step is None else step, times))
     for load, side in sides.items():
         _widen(load, side, times)
     return True
