@@ -72,20 +72,16 @@ def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -
         return
     bounds, induction = _bounds(frame, node, loop)
 
-    def write(carried: list[_Carried]) -> tuple[Block, list[SSAValue]]:
+    def write(carried: list[_Carried]) -> tuple[list[Block], list[SSAValue]]:
         block = _block(frame, carried, [IndexType()])
         block.args[0].location = _named(target, block.args[0].location)
         suggest_name(block.args[0], target)
         with frame.emitter.inside(block):
             _enter(frame, carried, iter(block.args[1:]))
             frame.bind(target, induction(block.args[0]), node.target)
-            return block, _loop_body(frame, node, carried)
+            return [block], _loop_body(frame, node, carried)
 
-    carried, block, yields = _settle(frame, node, live, binds([node.target]), write)
-    with frame.emitter.inside(block):
-        frame.at(node)
-        frame.emitter.emit(scf.YieldOp(*yields))
-    initial = [value for c in carried for value in carry.handed(c.initial, c.leaves)]
+    carried, (block,), initial = _settle(frame, node, live, binds([node.target]), write)
     op = frame.emitter.emit(scf.ForOp(*bounds, initial, Region(block)))
     _leave(frame, node, carried, iter(op.results), binds(node.body) | {target})
 
@@ -215,7 +211,7 @@ def _as_while(
 ) -> None:
     """Makes an scf.while that carries ``hidden`` names beside those of the body."""
 
-    def write(carried: list[_Carried]) -> tuple[tuple[Block, Block], list[SSAValue]]:
+    def write(carried: list[_Carried]) -> tuple[list[Block], list[SSAValue]]:
         before = _block(frame, carried)
         with frame.emitter.inside(before):
             _enter(frame, carried, iter(before.args))
@@ -226,14 +222,9 @@ def _as_while(
         with frame.emitter.inside(after):
             _enter(frame, carried, iter(after.args))
             enter()
-            return (before, after), _loop_body(frame, node, carried, hidden, advance)
+            return [before, after], _loop_body(frame, node, carried, hidden, advance)
 
-    carried, blocks, yields = _settle(frame, node, live, own, write, hidden)
-    before, after = blocks
-    with frame.emitter.inside(after):
-        frame.at(node)
-        frame.emitter.emit(scf.YieldOp(*yields))
-    initial = [value for c in carried for value in carry.handed(c.initial, c.leaves)]
+    carried, (before, after), initial = _settle(frame, node, live, own, write, hidden)
     types = [value.type for value in initial]
     op = frame.emitter.emit(scf.WhileOp(initial, types, Region(before), Region(after)))
     _leave(frame, node, carried, iter(op.results), binds(node.body) | own)
@@ -249,10 +240,11 @@ def _settle(
     node: ast.For | ast.While,
     live: Names,
     own: Names,
-    write: Callable[..., Any],
+    write: Callable[[list[_Carried]], tuple[list[Block], list[SSAValue]]],
     hidden: Sequence[str] = (),
-) -> tuple[list[_Carried], Any, list[SSAValue]]:
-    """Writes the body until the carried types are those that it starts and ends with."""
+) -> tuple[list[_Carried], list[Block], list[SSAValue]]:
+    """Writes the body until the carried types are those that it starts and ends with: what is carried, the blocks, and
+    the values to start with."""
     header = live_at_header(node, live)
     carried: list[_Carried] = []
     for name in (*sorted((binds(node.body) - own) & header), *hidden):
@@ -266,10 +258,13 @@ def _settle(
         with frame.scratch_names():
             frame.at(node)
             try:
-                written, yields = write(carried)
+                blocks, yields = write(carried)
             except _Retry:
                 continue
-            return carried, written, yields
+        with frame.emitter.inside(blocks[-1]):
+            frame.at(node)
+            frame.emitter.emit(scf.YieldOp(*yields))
+        return carried, blocks, [v for c in carried for v in carry.handed(c.initial, c.leaves)]
     raise frame.error(node, "the types of the values that this loop carries do not settle")
 
 

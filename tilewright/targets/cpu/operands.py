@@ -117,18 +117,11 @@ class Operands:
         value = self.e.values.real(value)
         if (panel := panel_of(value)) is not None:
             return self.panel_side(panel, family, count, few, format is family.b)
-        buffer = self.e.values.buffers.get(value)
-        if swapped:
-            buffer = None
+        buffer = None if swapped else self.e.values.buffers.get(value)
         if buffer is not None and buffer.element == format.element and format.parts == 1:
-            if format.group == 1:
-                return self.buffer_side(buffer, format, x_axis, count, length)
             # A tile of A is rows of a row-major buffer, as long as no row ends within it.
-            if (
-                x_axis == 0
-                and family.b.group < format.group
-                and buffer.shape[1] % format.group == 0
-            ):
+            rows = x_axis == 0 and family.b.group < format.group
+            if format.group == 1 or (rows and buffer.shape[1] % format.group == 0):
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, family, format, x_axis, count, length)
 

@@ -21,8 +21,7 @@ from tilewright.codegen.tiles import element_of, itemsize, rows_cols
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import combining, neutral
-from tilewright.targets.cpu.evaluate import Evaluator, Position
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.evaluate import Position
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.fused import FusedEmitter
@@ -196,60 +195,47 @@ def emit_reductions(s: FusedEmitter, ops: Sequence[Operation]) -> None:
                     op, "reductions of more than two dimensions are not supported by the cpu target"
                 )
         run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
-        rows, cols = shape[0] // run[0], shape[1] // run[1]
         width = s.vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
-        buffers = [s.buffer_of(op.result) for op in group]
-        if run[1] > 1:
-            _reduce_runs(s.b, s.e, group, buffers, rows, cols, run, width)
-        else:
-            _reduce_down(s, group, buffers, rows, cols, run[0], width)
+        reduce = _reduce_runs if run[1] > 1 else _reduce_down
+        reduce(s, group, shape, run, width)
+
+
+def _first(b: Builder, ops: list[xt.ReductionOp], lanes: int) -> list[SSAValue]:
+    """What accumulators begin with."""
+    elements = [element_of(op.source.type) for op in ops]
+    each = zip(elements, ops, strict=True)
+    return [b.constant(lane_type(x, lanes), neutral(op.kind, x)) for x, op in each]
 
 
 def _reduce_down(
-    s: FusedEmitter,
-    ops: list[xt.ReductionOp],
-    buffers: list[Buffer],
-    rows: int,
-    cols: int,
-    run: int,
-    width: int,
+    s: FusedEmitter, ops: list[xt.ReductionOp], shape: tuple[int, int], run: list[int], width: int
 ) -> None:
-    """Each result row combines `run` source rows, vector by vector; without masks where all vectors of a row lie inside
-    of what is read."""
-    b, e = s.b, s.e
+    """Each result row combines `run[0]` source rows, vector by vector; without masks where all vectors of a row lie
+    inside of what is read."""
+    b, e, (rows, cols), (run_rows, _) = s.b, s.e, shape, run
+    buffers = [s.buffer_of(op.result) for op in ops]
     lanes = min(width, power_of_two(cols))
     unroll, gathers = 1, s.gathers([op.source for op in ops])
     most = (GATHERED if gathers else 4) // len(ops)
     while unroll < most and cols % (lanes * unroll * 2) == 0:
         unroll *= 2
     with (
-        b.loop(0, rows, nonempty=True) as outer,
+        b.loop(0, rows // run_rows, nonempty=True) as outer,
         b.loop(0, cols, lanes * unroll, nonempty=True) as across,
         e.scope(),
     ):
         starts = [b.plus(across.iv, u * lanes) for u in range(unroll)]
-        initial = [
-            b.constant(
-                lane_type(element_of(op.source.type), lanes),
-                neutral(op.kind, element_of(op.source.type)),
-            )
-            for op in ops
-            for _ in range(unroll)
-        ]
-        with (
-            b.loop(
-                b.times(outer.iv, run), b.times(b.plus(outer.iv, 1), run), 1, initial, nonempty=True
-            ) as down,
-            e.scope(),
-        ):
+        initial = [value for value in _first(b, ops, lanes) for _ in range(unroll)]
+        top, bottom = (b.times(b.plus(outer.iv, n), run_rows) for n in (0, 1))
+        with b.loop(top, bottom, 1, initial, nonempty=True) as down, e.scope():
             begin, end = s.inside_of([op.source for op in ops], down.iv, cols)
             inside = b.both(
                 b.cmp("sge", across.iv, begin),
                 b.cmp("sle", b.plus(across.iv, lanes * unroll), end),
             )
             whole = e.whole
-            later = b.min(b.plus(down.iv, FETCHED), rows * run - 1)
-            for tile in gathers if run > FETCHED else ():
+            later = b.min(b.plus(down.iv, FETCHED), rows - 1)
+            for tile in gathers if run_rows > FETCHED else ():
                 s.fetch_run(tile, later, across.iv, lanes * unroll)
 
             def vectors(inside: bool) -> list[SSAValue]:
@@ -271,24 +257,15 @@ def _reduce_down(
 
 
 def _reduce_runs(
-    b: Builder,
-    e: Evaluator,
-    ops: list[xt.ReductionOp],
-    buffers: list[Buffer],
-    rows: int,
-    cols: int,
-    run: list[int],
-    width: int,
+    s: FusedEmitter, ops: list[xt.ReductionOp], shape: tuple[int, int], run: list[int], width: int
 ) -> None:
     """Each result combines a `run[0]` x `run[1]` block of the source."""
-    lanes = 1
+    b, e, lanes = s.b, s.e, 1
+    rows, cols = (extent // n for extent, n in zip(shape, run, strict=True))
+    buffers = [s.buffer_of(op.result) for op in ops]
     while lanes < width and run[1] % (lanes * 2) == 0:
         lanes *= 2
-    elements = [element_of(op.source.type) for op in ops]
-    initial = [
-        b.constant(lane_type(x, lanes), neutral(op.kind, x))
-        for x, op in zip(elements, ops, strict=True)
-    ]
+    initial = _first(b, ops, lanes)
     with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
         top, left = b.times(i.iv, run[0]), b.times(j.iv, run[1])
         with b.loop(top, b.plus(top, run[0]), 1, initial, nonempty=True) as r:

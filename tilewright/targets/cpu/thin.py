@@ -50,7 +50,7 @@ from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two
-from tilewright.targets.cpu.thin_whole import WholeTiles
+from tilewright.targets.cpu.thin_whole import sizes_fit, whole
 
 
 @frozen
@@ -126,7 +126,7 @@ def contiguous(chain: Chain) -> int | None:
     return (1 if strides[-1] == 1 else 0) ^ int(chain.transposed)
 
 
-class ThinProduct(WholeTiles):
+class ThinProduct:
     """Emits one such product. `value`: the operand that is read where it lies."""
 
     def __init__(self, e: Evaluator, m: CpuMachine, form: Thin, value: SSAValue, c: Buffer):
@@ -176,14 +176,14 @@ class ThinProduct(WholeTiles):
                 clear()
             self.parts(thin, length, find)
 
-        if find is None or not self.sizes_fit(known):
+        if find is None or not sizes_fit(self, known):
             parts()
             return
         inside = b.both(self.after(), b.cmp("sge", self.k_count, known))
         inside = b.both(inside, b.cmp("sge", self.x_count, self.c.shape[1]))
         assert inside is not None
         with self.e.scope():
-            b.choose(inside, lambda: self.whole(find(0), known, clear is not None), parts)
+            b.choose(inside, lambda: whole(self, find(0), known, clear is not None), parts)
 
     def parts(self, thin: Side, length: Idx, found: Finder | None) -> None:
         """Any sizes, block by block of k. `found`: the panels of all k, where they are one block."""
@@ -298,6 +298,28 @@ class ThinProduct(WholeTiles):
                     for rows in shares:
                         self.outer(start, x.iv, (run.iv, last), rows, 1, None)
 
+    def places(self, rows: range, x: Idx, vectors: int) -> list[SSAValue]:
+        """Of vectors of C: in these rows, so many from x on."""
+        b, c, size = self.b, self.c, itemsize(self.c.element)
+        target = c.address(b, 0, x)
+        return [
+            b.ptr(target, b.times(b.plus(b.times(c.ld, r), v * self.lanes), size))
+            for r in rows
+            for v in range(vectors)
+        ]
+
+    def added(
+        self, sums: Sequence[SSAValue], at: SSAValue, row: Idx, rows: range, found: list[SSAValue]
+    ) -> list[SSAValue]:
+        """Sums of these rows with products of a group of k, which A has from `at` on, `row` bytes apart."""
+        out = list(sums)
+        for i, r in enumerate(rows):
+            place = self.b.ptr(at, self.b.times(r, row))
+            factor = spread_group(self.b, place, self.factors, self.per)
+            for n, vector in enumerate(found, i * len(found)):
+                out[n] = self.add(sums[n], factor, vector)
+        return out
+
     def outer(
         self,
         a: PanelOperand,
@@ -310,14 +332,8 @@ class ThinProduct(WholeTiles):
         """C[rows, x..] over a run of k, the first of which `a` has. One that has no end is whole: each row is
         loaded by an instruction of its own, by which cores tell what to fetch. For the first rows it is fetched, so
         many bytes `ahead`; None: at the array's edge."""
-        b, c, again, inside = self.b, self.c, rows.start > 0, ahead is not None
-        size = itemsize(c.element)
-        target = c.address(b, 0, x)
-        places = [
-            b.ptr(target, b.times(b.plus(b.times(c.ld, r), v * self.lanes), size))
-            for r in rows
-            for v in range(vectors)
-        ]
+        b, again, inside = self.b, rows.start > 0, ahead is not None
+        places = self.places(rows, x, vectors)
         sums: Sequence[SSAValue] = [b.load(place, self.type) for place in places]
 
         def added(k: Idx, sums: Sequence[SSAValue], there: bool) -> list[SSAValue]:
@@ -326,12 +342,7 @@ class ThinProduct(WholeTiles):
             if ahead is not None and there and not again:
                 for place in lines:
                     self.fetch(place, ahead, THIN_AHEAD)
-            out: list[SSAValue] = []
-            for i, r in enumerate(rows):
-                factor = spread_group(b, b.ptr(at, b.times(r, a.x_bytes)), self.factors, self.per)
-                for v, row in enumerate(found):
-                    out.append(self.add(sums[i * vectors + v], factor, row))
-            return out
+            return self.added(sums, at, a.x_bytes, rows, found)
 
         if ks[1] is None:
             for k in range(0, self.run, self.per):
