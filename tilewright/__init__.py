@@ -120,57 +120,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_LAZY: dict[str, str] = {
-    **dict.fromkeys(
-        ("broadcast", "convert_layout", "max", "min", "prod", "reduction", "sum"),
-        "tilewright.lang.compute",
-    ),
-    **dict.fromkeys(
-        ("deinterleave", "interleave", "tile_mma", "transpose"), "tilewright.lang.compute"
-    ),
-    **dict.fromkeys(("arange", "full", "zeros"), "tilewright.lang.creation"),
-    **dict.fromkeys(
-        (
-            "abs",
-            "atan",
-            "ceil",
-            "cos",
-            "erf",
-            "exp",
-            "exp2",
-            "floor",
-            "fma",
-            "log",
-            "log2",
-            "maximum",
-        ),
-        "tilewright.lang.elementwise",
-    ),
-    **dict.fromkeys(
-        ("minimum", "round", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where"),
-        "tilewright.lang.elementwise",
-    ),
-    "cdiv": "tilewright.lang.host",
-    **dict.fromkeys(("sg_map", "wg_map"), "tilewright.lang.maps"),
-    **dict.fromkeys(
-        ("atomic_rmw", "load_gather", "load_tile", "prefetch_tile", "store_scatter", "store_tile"),
-        "tilewright.lang.memory",
-    ),
-    **dict.fromkeys(
-        ("barrier", "device_assert", "device_print", "named_barrier", "num_programs"),
-        "tilewright.lang.program",
-    ),
-    **dict.fromkeys(
-        ("num_subgroups", "program_id", "static_assert", "static_range", "subgroup_id"),
-        "tilewright.lang.program",
-    ),
-    **dict.fromkeys(("alloc_slm", "init_tile", "update_tile_offset"), "tilewright.lang.tiles"),
-    "view": "tilewright.lang.views",
-    **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
-    "spec": "tilewright.arguments",
-    "autotune": "tilewright.lang.autotune",
-    "prepack": "tilewright.runtime.arrays",
+_NAMES = {
+    "arguments": "spec",
+    "lang.autotune": "autotune",
+    "lang.compute": "broadcast convert_layout deinterleave interleave max min prod reduction sum "
+    "tile_mma transpose",
+    "lang.creation": "arange full zeros",
+    "lang.elementwise": "abs atan ceil cos erf exp exp2 floor fma log log2 maximum minimum round rsqrt "
+    "sigmoid sin sqrt tanh where",
+    "lang.host": "cdiv",
+    "lang.maps": "sg_map wg_map",
+    "lang.memory": "atomic_rmw load_gather load_tile prefetch_tile store_scatter store_tile",
+    "lang.program": "barrier device_assert device_print named_barrier num_programs num_subgroups "
+    "program_id static_assert static_range subgroup_id",
+    "lang.tiles": "alloc_slm init_tile update_tile_offset",
+    "lang.values": "Array Tile Value",
+    "lang.views": "view",
+    "runtime.arrays": "prepack",
 }
+_LAZY = {name: f"tilewright.{at}" for at, names in _NAMES.items() for name in names.split()}
 """Public names that are imported from their module when first asked for."""
 
 _RENAMED = {"spec": "ArraySpec"}
@@ -201,97 +169,16 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_PARTS])
 
 
-__all__ = [
-    "Array",
-    "CheckError",
-    "CompileError",
-    "DType",
-    "Kernel",
-    "LaunchError",
-    "Tile",
-    "TilewrightError",
-    "UnsupportedError",
-    "Value",
-    "VerifyError",
-    "__version__",
-    "abs",
-    "alloc_slm",
-    "arange",
-    "atan",
-    "atomic_rmw",
-    "auto",
-    "autotune",
-    "barrier",
-    "bf16",
-    "broadcast",
-    "cdiv",
-    "ceil",
-    "constexpr",
-    "convert_layout",
-    "cos",
-    "deinterleave",
-    "device_assert",
-    "device_print",
-    "erf",
-    "exp",
-    "exp2",
-    "f8e4m3",
-    "f8e5m2",
-    "f16",
-    "f32",
-    "f64",
-    "floor",
-    "fma",
-    "full",
-    "i1",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "index",
-    "init_tile",
-    "interleave",
-    "kernel",
-    "load_gather",
-    "load_tile",
-    "log",
-    "log2",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-    "named_barrier",
-    "num_programs",
-    "num_subgroups",
-    "prefetch_tile",
-    "prepack",
-    "prod",
-    "program_id",
-    "reduction",
-    "round",
-    "rsqrt",
-    "sg_map",
-    "sigmoid",
-    "sin",
-    "spec",
-    "sqrt",
-    "static_assert",
-    "static_range",
-    "store_scatter",
-    "store_tile",
-    "subgroup_id",
-    "sum",
-    "tanh",
-    "tf32",
-    "tile_mma",
-    "transpose",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "update_tile_offset",
-    "view",
-    "wg_map",
-    "where",
-    "zeros",
-]
+__all__ = ["CheckError", "CompileError", "LaunchError", "TilewrightError", "UnsupportedError"]
+__all__ += ["VerifyError"]
+__all__ += ["DType", "bf16", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i1", "i8", "i16", "i32"]
+__all__ += ["i64", "index", "tf32", "u8", "u16", "u32", "u64"]
+__all__ += ["Kernel", "__version__", "auto", "autotune", "constexpr", "kernel", "prepack", "spec"]
+__all__ += ["Array", "Tile", "Value", "abs", "alloc_slm", "arange", "atan", "atomic_rmw", "barrier"]
+__all__ += ["broadcast", "cdiv", "ceil", "convert_layout", "cos", "deinterleave", "device_assert"]
+__all__ += ["device_print", "erf", "exp", "exp2", "floor", "fma", "full", "init_tile", "interleave"]
+__all__ += ["load_gather", "load_tile", "log", "log2", "max", "maximum", "min", "minimum"]
+__all__ += ["named_barrier", "num_programs", "num_subgroups", "prefetch_tile", "prod", "program_id"]
+__all__ += ["reduction", "round", "rsqrt", "sg_map", "sigmoid", "sin", "sqrt", "static_assert"]
+__all__ += ["static_range", "store_scatter", "store_tile", "subgroup_id", "sum", "tanh", "tile_mma"]
+__all__ += ["transpose", "update_tile_offset", "view", "wg_map", "where", "zeros"]

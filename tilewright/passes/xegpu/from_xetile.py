@@ -213,27 +213,19 @@ def _load(op: xetile.LoadTileOp, placed: Placed, base: Base) -> None:
     shape, offsets = tile.get_shape(), placed.parts
     count = tile.array_length
     element = tile.element_type
-    blocks: list[SSAValue]
-    if isinstance(placed.root.type, MemDescType) and not _stays_inside(placed, base):
-        blocks = []
+    blocks: list[SSAValue] = []
+    if isinstance(placed.root.type, MemDescType):
+        kept, layout = _stays_inside(placed, base), layout_of(tile.wg_map, tile.sg_map)
         for n in range(count):
-            part = Placed(placed.root, _beside(at, offsets, n, tile))
-            root, where, mask = addresses(at, part, base, shape)
+            beside = _beside(at, offsets, n, tile)
+            if kept:
+                kind = with_shape(element, _leading(shape, base.rank))
+                block = at.add(xegpu.LoadMatrixOp(placed.root, kind, beside, layout=layout))
+                blocks.append(at.cast(block, shape))
+                continue
+            root, where, mask = addresses(at, Placed(placed.root, beside), base, shape)
             kind = VectorType(element, list(shape))
             blocks.append(load_elements(at, op, root, mask, where, kind))
-    elif isinstance(placed.root.type, MemDescType):
-        blocks = [
-            at.add(
-                xegpu.LoadMatrixOp(
-                    placed.root,
-                    with_shape(element, _leading(shape, base.rank)),
-                    _beside(at, offsets, n, tile),
-                    layout=layout_of(tile.wg_map, tile.sg_map),
-                )
-            )
-            for n in range(count)
-        ]
-        blocks = [at.cast(block, shape) for block in blocks]
     else:
         blocks = _load_blocks(at, op, placed, base)
     if op.padding is not None and op.padding_value != 0 and base.tile.memory_space != 3:
