@@ -3,11 +3,11 @@
 An entry is one file whose name is the digest of all that its content depends on but the compiler's own files. It
 names those that were loaded when it was made, and counts as absent where one of them has changed since. It is written
 beside its place and renamed into it: readers see the whole entry or none, and two processes that compile the same
-kernel at once both succeed. The file carries a SHA-256 of its payload; an entry that does not match is deleted and
+kernel at once both succeed. The file carries a BLAKE2b of its payload; an entry that does not match is deleted and
 counts as absent. Nothing in it is executed while it is read: the payload is named byte strings, no pickles. The code
 in it is executed later: an entry, or a cache, that somebody else may have written is not used (`private.py`).
 
-    tilewright-kernel-1\\n | 32 bytes SHA-256 | 8 bytes length of index | index (JSON) | blobs
+    tilewright-kernel-2\\n | 32 bytes BLAKE2b | 8 bytes length of index | index (JSON) | blobs
 
 When the entries outgrow the bound, those that were used the longest ago are deleted. Entries of another suffix in the
 same folders have no bound and name no files: what a machine measured (`records.py`).
@@ -16,7 +16,6 @@ same folders have no bound and name no files: what a machine measured (`records.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -30,7 +29,12 @@ from pathlib import Path
 from tilewright import knobs, private
 from tilewright.frozen import record
 
-MAGIC = b"tilewright-kernel-1\n"
+try:  # hashlib loads the library of OpenSSL, which takes a tenth of a process that launches from disk
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+MAGIC = b"tilewright-kernel-2\n"
 SUFFIX = ".kernel"
 RECORDS = ".record"
 _SOURCES = "sources"
@@ -209,7 +213,7 @@ def pack(artifacts: Mapping[str, bytes]) -> bytes:
     """The bytes of an entry."""
     index = json.dumps([[name, len(blob)] for name, blob in artifacts.items()]).encode()
     payload = b"".join([len(index).to_bytes(8, "little"), index, *artifacts.values()])
-    return MAGIC + hashlib.sha256(payload).digest() + payload
+    return MAGIC + blake2b(payload, digest_size=_DIGEST).digest() + payload
 
 
 def unpack(data: bytes) -> dict[str, bytes] | None:
@@ -218,7 +222,7 @@ def unpack(data: bytes) -> dict[str, bytes] | None:
     if not data.startswith(MAGIC) or len(data) < start + 8:
         return None
     payload = memoryview(data)[start:]
-    if hashlib.sha256(payload).digest() != data[len(MAGIC) : start]:
+    if blake2b(payload, digest_size=_DIGEST).digest() != data[len(MAGIC) : start]:
         return None
     at = 8 + int.from_bytes(payload[:8], "little")
     artifacts: dict[str, bytes] = {}
@@ -229,13 +233,13 @@ def unpack(data: bytes) -> dict[str, bytes] | None:
 
 
 def digest(*parts: str | bytes) -> str:
-    """A content address: hex SHA-256 over the parts, each with its length."""
-    sha = hashlib.sha256()
+    """A content address: hex BLAKE2b over the parts, each with its length."""
+    found = blake2b(digest_size=_DIGEST)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        sha.update(len(data).to_bytes(8, "little"))
-        sha.update(data)
-    return sha.hexdigest()
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
+    return found.hexdigest()
 
 
 @lru_cache(maxsize=1)
