@@ -254,6 +254,22 @@ TENSORS: dict[str, Case] = {
   %r = tensor.cast %g : tensor<?x?xf32> to tensor<30x20xf32>""",
         lambda v: v["x"].T + v["x"][np.arange(30) % 20, 1][:, None],
     ),
+    "parallel_rounds_to_one_place": _case(
+        "x float32 20 30", "20xf32",
+        """%i = tensor.extract_slice %tx[0, 3] [20, 1] [1, 1] : tensor<20x30xf32> to tensor<20xf32>
+  %l = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "parallel"]}
+    ins(%tx : tensor<20x30xf32>) outs(%i : tensor<20xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    linalg.yield %a : f32
+  } -> tensor<20xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "parallel"]}
+    ins(%tx : tensor<20x30xf32>) outs(%l : tensor<20xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<20xf32>""",
+        lambda v: v["x"][:, -1] + v["x"].sum(1),
+    ),
     "gather_slices": _case(
         "x float32 11 30 9, k int32 3 7 2", "3x7x30xf32",
         """%four = arith.constant dense<4> : tensor<3x7x2xi32>

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType
-from xdsl.dialects.linalg.ops import YieldOp
+from xdsl.dialects.linalg.attrs import IteratorType
+from xdsl.dialects.linalg.ops import GenericOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -109,3 +110,11 @@ def _cast(block: Block, value: SSAValue, type: Attribute, unsigned: bool) -> SSA
     made = cast_to(value, type, unsigned=unsigned)
     block.add_op(made)
     return made.results[0]
+
+
+def reduced(op: GenericOp) -> set[int]:
+    """Loops whose rounds give one element: reductions, and parallel ones that a result is not indexed by (the last of
+    their rounds counts)."""
+    kinds, maps = op.iterator_types, list(op.indexing_maps)[len(op.inputs) :]
+    found = {d for d, kind in enumerate(kinds) if kind.data is IteratorType.REDUCTION}
+    return found.union(*(set(range(len(kinds))) - each.data.used_dims() for each in maps))

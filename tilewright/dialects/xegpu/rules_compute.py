@@ -205,12 +205,12 @@ def verify_float_conversion(op: compute.FloatConversion) -> None:
     given, made = op.source.type, op.result.type
     if shape_of_type(given) != shape_of_type(made):
         raise VerifyException(f"{name} keeps the shape, got {given} -> {made}")
-    if not (isinstance(element_of(given), AnyFloat) and isinstance(element_of(made), AnyFloat)):
+    source, result = element_of(given), element_of(made)
+    if not (isinstance(source, AnyFloat) and isinstance(result, AnyFloat)):
         raise VerifyException(f"{name} takes floats, got {given} -> {made}")
-    widths = element_bits(element_of(given)), element_bits(element_of(made))
-    if name == "truncf" and widths[0] <= widths[1]:
+    if name == "truncf" and source.bitwidth <= result.bitwidth:
         raise VerifyException("input type must be wider than result type.")
-    if name == "extf" and widths[0] >= widths[1]:
+    if name == "extf" and source.bitwidth >= result.bitwidth:
         raise VerifyException("input type must be narrower than result type.")
 
 

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from xdsl.dialects import affine, arith, cf, memref
 from xdsl.dialects.builtin import AffineMapAttr, MemRefType
-from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineDimExpr, AffineMap
@@ -32,6 +31,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import memref_type
+from tilewright.dialects.upstream.linalg_bodies import reduced
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.emit import Before
 
@@ -59,11 +59,9 @@ def _is_of_tiles(op: GenericOp, extents: Sequence[tuple[SSAValue, int]]) -> bool
     loads = [each for each in op.body.block.ops if isinstance(each, memref.LoadOp)]
     if not _sources(asserted, op) <= _sources([i for load in loads for i in load.indices], op):
         return False
-    kinds = [each.data for each in op.iterator_types]
-    reductions = {d for d, kind in enumerate(kinds) if kind is IteratorType.REDUCTION}
+    reductions = reduced(op)
     for map_, before in zip(_maps(op)[len(op.inputs) :], _before(op), strict=True):
-        used = {d for result in map_.results for d in result.used_dims()}
-        if reductions and (used & reductions or before.first_use is None):
+        if reductions and (map_.used_dims() & reductions or before.first_use is None):
             return False
         if not _is_linear(map_) and _apart(map_, extents):
             return False

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import memref
-from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
+from tilewright.dialects.upstream.linalg_bodies import reduced
 from tilewright.frozen import frozen
 from tilewright.passes.linalg.accesses import Linear, linear
 from tilewright.passes.linalg.bodies import Body
@@ -64,8 +64,7 @@ class Node:
 
     @property
     def reductions(self) -> list[int]:
-        kinds = self.op.iterator_types.data
-        return [d for d, kind in enumerate(kinds) if kind.data == IteratorType.REDUCTION]
+        return sorted(reduced(self.op))
 
     def inlined(self) -> list[Node]:
         """The ops that are computed where this one reads them."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import MemRefType
-from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.upstream.linalg_bodies import reduced
 from tilewright.reference import access, numerics
 from tilewright.reference.registry import MEANINGS, meaning
 from tilewright.reference.site import Site
@@ -25,14 +25,12 @@ def generic(site: Site, op: GenericOp, *operands: Any) -> None:
         raise unsupported(op, f"{op.name} of tensors becomes one of memrefs first")
     maps = [m.data for m in op.indexing_maps]
     extents = _extents(op, maps, operands)
-    kinds = [kind.data == IteratorType.REDUCTION for kind in op.iterator_types]
-    parallel = [1 if away else n for n, away in zip(extents, kinds, strict=True)]
+    away = reduced(op)
+    parallel = [1 if d in away else n for d, n in enumerate(extents)]
     places = [np.asarray(each).reshape(1, -1) for each in np.indices(parallel)] if parallel else []
     if not places:
         places = [np.zeros((1, 1), np.int64)]
-    for step in product(
-        *(range(n) if away else (0,) for n, away in zip(extents, kinds, strict=True))
-    ):
+    for step in product(*(range(n) if d in away else (0,) for d, n in enumerate(extents))):
         loops = [place + at for place, at in zip(places, step, strict=False)]
         values: list[Any] = []
         for value, operand, map_, argument in zip(

@@ -36,5 +36,6 @@ func.func @c(%m: memref<4096x4096xf16>, %p: i64, %i: index, %j: index, %s: memre
   xegpu.compile_hint
   %cv = xegpu.convert_layout %a1 <{input_layout = #xegpu.layout<lane_layout = [1, 16], lane_data = [1, 1]>, target_layout = #xegpu.slice<#xegpu.layout<lane_layout = [1, 16, 1], lane_data = [1, 1, 1]>, dims = [2]>}> : vector<8x16xf16>
   %tr = xegpu.truncf %a1 : vector<8x16xf16> -> vector<8x16xf8E5M2>
+  %tt = xegpu.truncf %d : vector<8x16xf32> -> vector<8x16xtf32>
   return
 }
