@@ -10,6 +10,21 @@ from tilewright.runtime.program import run_program
 
 MAPS = "affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>"
 CASES = {
+    "%t = xegpu.create_nd_tdesc %m : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>\n"
+    "%r = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8x16xf16>": "do not convert",
+    "%r = xegpu.truncf %v : vector<4xf32> -> vector<4xf64>": "fewer bits",
+    "%o = arith.constant dense<0> : vector<4xindex>\n%f = memref.reinterpret_cast %m to offset: [0], sizes: [4096], "
+    "strides: [1] : memref<64x64xf32> to memref<4096xf32>\n"
+    "%r = xegpu.load %f[%o] : memref<4096xf32>, vector<4xindex> -> vector<4xf32>": "dense<true>",
+    "%s = memref.alloc() : memref<2048xi8>\n"
+    "%r = xegpu.create_mem_desc %s : memref<2048xi8> -> !xegpu.mem_desc<32x32xf16>": "memory space 3",
+    "%i = arith.constant 1 : i32\n%r = xegpu.init_nbarrier %i, %i : i32, i32 -> !xegpu.nbarrier": "convert it",
+    "%i = arith.constant 1 : i32\n%r = arith.cmpi lt, %i, %i : i32": "signed (slt)",
+    "%i = index.constant 1\n%r = scf.for %k = %i to %i step %i iter_args(%x = %i) -> (index) {\n"
+    "%y = arith.addi %x, %k : index\n}": "scf.yield of what",
+    "%r = xegpu.convert_layout %p : vector<8x16xf16>": "target_layout = ",
+    "%r = vector.multi_reduction <add>, %p, %w [1] : vector<8x16xf16> to vector<8xf32>": "not reduced",
+    "%r = arith.addf %v, %v": "ends with its types",
     "%r = linalg.matmul ins(%a, %b : tensor<4x5xf32>, tensor<6x7xf32>) outs(%c : tensor<4x7xf32>) -> tensor<4x7xf32>":
         "a loop of the op has one extent",
     f'%r = vector.contract {{indexing_maps = [{MAPS}], iterator_types = ["parallel", "parallel", "reduction"]}} '

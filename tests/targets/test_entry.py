@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.diagnostics import CheckError, UnsupportedError
+from tilewright.diagnostics import CheckError, CompileError, UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
@@ -160,3 +160,11 @@ def test_a_kernel_of_vectors_that_says_no_level_is_that_of_a_thread():
     assert isinstance(built, CudaExecutable) and built.plan.threads == 16
     stated = text.replace("kernel {", 'kernel attributes {tilewright.level = "workgroup"} {')
     assert build_text(parse_module(stated), CompileOptions(target="sm_90a")).asm["ptx"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90a", "xe-pvc"])
+def test_a_level_that_is_none(target: str) -> None:
+    text = 'gpu.module @m { gpu.func @k() kernel attributes {tilewright.level = "warp"} { gpu.return } }'
+    with pytest.raises(CompileError, match="'warp', which no kernel is") as caught:
+        build_text(parse_module(text), CompileOptions(target=target))
+    assert caught.value.location is not None and "subgroup or lane" in str(caught.value.hint)

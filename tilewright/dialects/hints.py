@@ -298,6 +298,38 @@ _HINTS: tuple[
         "xetile.reduction keeps the rank: 8x16 by [1] gives 8x1",
     ),
     (r"expected a result of layout", "write that layout into the result's type"),
+    (
+        r"TensorDesc must have the same element type",
+        "loads and stores do not convert: arith.truncf and arith.extf do",
+    ),
+    (
+        r"input type must be (wider|narrower)",
+        "truncf rounds to a type of fewer bits, extf goes to one of more",
+    ),
+    (
+        r"expected a mask of i1",
+        "xegpu.load %m[%offsets], %mask : .., vector<16xindex>, vector<16xi1> -> ..; of all elements, "
+        "arith.constant dense<true> : vector<16xi1>",
+    ),
+    (r"must reside in share memory", "shared memory is memory space 3: memref<2048xi8, 3>"),
+    (
+        r"expected attribute \S+ but got",
+        "an operand has the type that the op takes, here the first of the two: convert it",
+    ),
+    (
+        r"unknown comparison",
+        "integers compare signed (slt) or unsigned (ult), floats by arith.cmpf (olt)",
+    ),
+    (
+        r"must match loop-carried variable types|instead of \w+\.yield",
+        "a loop's body ends with scf.yield of what the next round gets, of the types of iter_args",
+    ),
+    (r"expected target_layout", "convert_layout %v <{input_layout = #a, target_layout = #b}>"),
+    (
+        r"destination type .* is incompatible with source type",
+        "the result has the source's element type and the dimensions that are not reduced, and so has what is added",
+    ),
+    (r"^[Ee]xpected ':'", "an op ends with its types: arith.addi %a, %b : i32"),
 )
 _LOWERED = {
     "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",
@@ -340,6 +372,7 @@ _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 _FORMLESS = re.compile(r"[Oo]peration (\S+) does not have a custom format")
 _UNKNOWN_ATTRIBUTE = re.compile(r"^'([\w.]+)' is not registered")
 _UNDEFINED = re.compile(r"undefined symbol alias '([^']+)'")
+_NEXT_OP = re.compile(r"%|\}|[a-z]\w*\.\w|return\b|call\b")
 
 
 _RULES = (
@@ -389,6 +422,13 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
         at = text.rfind(":", 0, behind) + 1
         at += len(text[at:behind]) - len(text[at:behind].lstrip())
         return f"a number has no such type as {text[at:behind]}", at, behind
+    behind = len(text[:start].rstrip())
+    if (
+        "\n" in text[behind:start]
+        and message.lower().startswith("expected")
+        and _NEXT_OP.match(text, start)
+    ):
+        return message, behind - 1, behind  # what is missing is missing there
     if re.search(r"[Ee]xpected 'x' in shape delimiter", message):
         return "an 'x' is expected between the extents of a shape and its elements", start, end
     if "after {first_char}" in message:  # as stock xDSL prints it

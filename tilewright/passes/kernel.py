@@ -108,6 +108,12 @@ def level_of(kernel: Operation) -> str:
     """Who runs the text of a kernel: what it says, or what its ops tell."""
     stated = kernel.attributes.get(LEVEL)
     if isinstance(stated, StringAttr):
+        if stated.data not in ("workgroup", "subgroup", "lane"):
+            raise error_at(
+                kernel,
+                f"{LEVEL} says {stated.data!r}, which no kernel is",
+                hint="workgroup, subgroup or lane: who runs the text",
+            )
         return stated.data
     # Imported here: it brings the XeGPU dialect, for which most kernels have no use.
     from tilewright.passes.level import infer_level
