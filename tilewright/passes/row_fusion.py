@@ -104,6 +104,8 @@ class RowFusion:
         self.placed: list[tuple[int, Operation]] = []
         """(item, memory op), writes and reads that have a place."""
         self.reduction_inputs: set[Operation] = set()
+        self.rearranged: set[SSAValue] = set()
+        """Values that stand on an op of a fused group that rearranges the elements of rows."""
 
     def run(self) -> None:
         ops = list(self.block.ops)
@@ -181,6 +183,12 @@ class RowFusion:
         item = self.items[at]
         inside = local and item.rows > 0 and item.kind == "rows" and is_tile(value)
         return at if inside else at + 1
+
+    def is_rearranged(self, value: SSAValue) -> bool:
+        if value in self.rearranged or not self.repeated(value):
+            return value in self.rearranged
+        assert isinstance(value, OpResult)
+        return any(map(self.is_rearranged, value.op.operands))
 
     def loads_under(
         self, values: Sequence[SSAValue], moved: bool = False
@@ -347,7 +355,12 @@ class RowFusion:
             for load, moved in list(self.loads_under(op.operands)):
                 if not self.in_place(load, op, moved):
                     self.pin(load)
-        local = kind == "rows" and not is_mover(op)
+        # What is rearranged twice waits in memory in between: elsewhere in a row it would be computed once more for each
+        # way that leads there, which double with every step of a Fourier transform, a sort or a running sum.
+        again = any(map(self.is_rearranged, op.operands))
+        if again or moves(op):
+            self.rearranged.update(op.results)
+        local = kind == "rows" and not is_mover(op) and not (again and moves(op))
         first = max((self.earliest(v, local) for v in op.operands), default=0)
         loads = list(self.loads_under(op.operands, moves(op)))
         at = -1
