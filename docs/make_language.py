@@ -26,8 +26,10 @@ from tilewright.lang import (
     host,  # noqa: F401  (registers cdiv)
     maps,
     memory,
+    parts,
     program,
     promote,
+    scans,
     tiles,
     values,
     views,  # noqa: F401  (registers view)
@@ -118,7 +120,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled, as are list comprehensions and
   generator expressions, also over `range(...)` of numbers known at compile time. `sum`, `min` and `max` of such a sequence
   combine its elements.
-- **`x[:, None]`** and **`x[None, :]`**: a row or a column as a column, and as a row.
+- **`x[:, None]`** and **`x[None, :]`**: a row or a column as a column, and as a row. **`x[2:, :32]`**: these rows and
+  columns, by numbers of compile time.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. One that calls itself (up to 32 deep) is ended by a
   condition of compile time, such as an extent of a tile that is halved. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
@@ -154,6 +157,8 @@ GROUPS = (
     ("Creating values", creation, "zeros full arange"),
     ("Elementwise functions", elementwise, ""),
     ("Whole values", compute, ""),
+    ("Running combinations", scans, ""),
+    ("Parts of values", parts, ""),
     ("Ownership maps", maps, ""),
     ("Synchronisation and subgroups", program, "barrier subgroup_id num_subgroups named_barrier"),
     (
@@ -167,7 +172,7 @@ GROUPS = (
 MAPS = """
 Which subgroup owns which part of a tile is chosen by the compiler. To choose it yourself, give `wg_map=tw.wg_map(...)` to
 `init_tile`, `load_tile`, `load_gather`, `atomic_rmw`, or to any function of the sections *Creating values*, *Elementwise
-functions* and *Whole values* but `interleave` and `deinterleave`; `init_tile` also takes `sg_map=tw.sg_map(...)`.
+functions* and *Whole values* but `argmax` and `argmin`; `init_tile` also takes `sg_map=tw.sg_map(...)`.
 """
 
 

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from tilewright.arguments import ArraySpec as spec
     from tilewright.lang.autotune import autotune
     from tilewright.lang.compute import (
+        argmax,
+        argmin,
         broadcast,
         convert_layout,
-        deinterleave,
-        interleave,
         max,
         min,
         prod,
@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         store_scatter,
         store_tile,
     )
+    from tilewright.lang.parts import concat, deinterleave, interleave, roll
     from tilewright.lang.program import (
         barrier,
         device_assert,
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
         static_range,
         subgroup_id,
     )
+    from tilewright.lang.scans import associative_scan, cumprod, cumsum
     from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
     from tilewright.lang.values import Array, Tile, Value
     from tilewright.lang.views import view
@@ -123,16 +125,18 @@ __version__ = "0.2.0"
 _NAMES = {
     "arguments": "spec",
     "lang.autotune": "autotune",
-    "lang.compute": "broadcast convert_layout deinterleave interleave max min prod reduction sum "
-    "tile_mma transpose",
+    "lang.compute": "argmax argmin broadcast convert_layout max min prod reduction sum tile_mma "
+    "transpose",
     "lang.creation": "arange full zeros",
     "lang.elementwise": "abs atan ceil cos erf exp exp2 floor fma log log2 maximum minimum round rsqrt "
     "sigmoid sin sqrt tanh where",
     "lang.host": "cdiv",
     "lang.maps": "sg_map wg_map",
     "lang.memory": "atomic_rmw load_gather load_tile prefetch_tile store_scatter store_tile",
+    "lang.parts": "concat deinterleave interleave roll",
     "lang.program": "barrier device_assert device_print named_barrier num_programs num_subgroups "
     "program_id static_assert static_range subgroup_id",
+    "lang.scans": "associative_scan cumprod cumsum",
     "lang.tiles": "alloc_slm init_tile update_tile_offset",
     "lang.values": "Array Tile Value",
     "lang.views": "view",
@@ -174,11 +178,13 @@ __all__ += ["VerifyError"]
 __all__ += ["DType", "bf16", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i1", "i8", "i16", "i32"]
 __all__ += ["i64", "index", "tf32", "u8", "u16", "u32", "u64"]
 __all__ += ["Kernel", "__version__", "auto", "autotune", "constexpr", "kernel", "prepack", "spec"]
-__all__ += ["Array", "Tile", "Value", "abs", "alloc_slm", "arange", "atan", "atomic_rmw", "barrier"]
-__all__ += ["broadcast", "cdiv", "ceil", "convert_layout", "cos", "deinterleave", "device_assert"]
+__all__ += ["Array", "Tile", "Value", "abs", "alloc_slm", "arange", "argmax", "argmin"]
+__all__ += ["associative_scan", "atan", "atomic_rmw", "barrier", "broadcast", "cdiv", "ceil"]
+__all__ += ["concat", "convert_layout", "cos", "cumprod", "cumsum", "deinterleave", "device_assert"]
 __all__ += ["device_print", "erf", "exp", "exp2", "floor", "fma", "full", "init_tile", "interleave"]
 __all__ += ["load_gather", "load_tile", "log", "log2", "max", "maximum", "min", "minimum"]
 __all__ += ["named_barrier", "num_programs", "num_subgroups", "prefetch_tile", "prod", "program_id"]
-__all__ += ["reduction", "round", "rsqrt", "sg_map", "sigmoid", "sin", "sqrt", "static_assert"]
-__all__ += ["static_range", "store_scatter", "store_tile", "subgroup_id", "sum", "tanh", "tile_mma"]
-__all__ += ["transpose", "update_tile_offset", "view", "wg_map", "where", "zeros"]
+__all__ += ["reduction", "roll", "round", "rsqrt", "sg_map", "sigmoid", "sin", "sqrt"]
+__all__ += ["static_assert", "static_range", "store_scatter", "store_tile", "subgroup_id", "sum"]
+__all__ += ["tanh", "tile_mma", "transpose", "update_tile_offset", "view", "wg_map", "where"]
+__all__ += ["zeros"]

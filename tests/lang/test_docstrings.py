@@ -14,7 +14,9 @@ from tilewright.lang import (  # noqa: F401  (they register their functions)
     host,
     maps,
     memory,
+    parts,
     program,
+    scans,
     tiles,
     values,
 )

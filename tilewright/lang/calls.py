@@ -118,7 +118,13 @@ def _language_call(
                 f"{function.__name__}: {error}",
                 hint=f"{'; '.join(own)}{': ' if own else ''}{describe_signature(function)}{tile}",
             ) from None
-        return function(*args, **kwargs)
+
+        def given(x: Any) -> Any:  # a function is inlined where the language calls it
+            if isinstance(x, FunctionType | KernelFunction):
+                return lambda *values: call(frame, node, x, list(values), {})
+            return x
+
+        return function(*map(given, args), **{k: given(v) for k, v in kwargs.items()})
 
 
 def _checked(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:

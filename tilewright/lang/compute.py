@@ -5,15 +5,15 @@ from __future__ import annotations
 from xdsl.dialects.builtin import VectorType
 
 from tilewright import dtypes
-from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
-from tilewright.dialects.upstream import vector
 from tilewright.dialects.xetile import REDUCTION_KINDS
 from tilewright.dialects.xetile.vector_rules import are_multiplied
 from tilewright.dtypes import DType
-from tilewright.lang.arithmetic import to_computable
+from tilewright.lang.arithmetic import binary, to_computable
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed, stored
+from tilewright.lang.convert import computed, stored, to
+from tilewright.lang.creation import arange
+from tilewright.lang.elementwise import where
 from tilewright.lang.maps import WgMap, wg_attr
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type
@@ -39,7 +39,7 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
     >>> c = np.empty((4, 4), np.float32); product[1](a, b, c); float(c[0, 0])
     8.0
     """
-    a, b = _matrix(a, "a"), _matrix(b, "b")
+    a, b = matrix(a, "a"), matrix(b, "b")
     if not are_multiplied(a.dtype.mlir, b.dtype.mlir):
         raise ArgumentError(
             "b",
@@ -57,7 +57,7 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
     if c is None:
         accumulator = _accumulators(a.dtype)[0]
     else:
-        c = _matrix(c, "c")
+        c = matrix(c, "c")
         accumulator = c.dtype
         if c.shape != (m, n):
             raise ArgumentError(
@@ -116,76 +116,10 @@ def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
     >>> flip[1](x, y); bool((y == x.T).all())
     True
     """
-    x = _matrix(x, "x")
+    x = matrix(x, "x")
     op = xetile.TransposeOp(computed(x), (1, 0), wg_map=wg_attr(wg_map))
     m, n = x.shape
     return Value(emitter("transpose").emit_checked(op).result, x.dtype, (n, m))
-
-
-def turned(x: Value, index: object) -> Value | None:
-    """``x[:, None]``, a row or a column as a column, and ``x[None, :]``, as a row; None for any other index."""
-    if not isinstance(index, tuple) or len(x.shape) != 2:
-        return None
-    places = [None if i is None else isinstance(i, slice) and i == slice(None) for i in index]  # pyright: ignore[reportUnknownVariableType]
-    if places not in ([None, True], [True, None]):
-        return None
-    dim = places.index(None)
-    if 1 not in x.shape:
-        raise CompileError(
-            f"{describe_type(x)} is neither a row nor a column",
-            rule="x[:, None] makes a column of a row, x[None, :] a row of a column",
-            hint="values have two dimensions, and operators broadcast: leave it out",
-        )
-    return x if x.shape[dim] == 1 else transpose(x)
-
-
-@language
-def interleave(a: Value, b: Value) -> Value:
-    """The columns of ``a`` and ``b`` in turn, ``a`` first: ``[M, 2 N]`` of two values ``[M, N]`` of one dtype.
-
-    Raises ArgumentError where shapes or dtypes differ. Source: MLIR, vector.interleave.
-
-    >>> @tw.kernel
-    ... def unpack(X, Y):  # two numbers of four bits in a byte, the low bits first
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 2)))
-    ...     tw.store_tile(tw.interleave(x << 4 >> 4, x >> 4), tw.init_tile(Y, [0, 0], (1, 4)))
-    >>> x = np.array([[0x21, 0x7F]], np.int8); y = np.empty((1, 4), np.int8)
-    >>> unpack[1](x, y); y
-    array([[ 1,  2, -1,  7]], dtype=int8)
-    """
-    a, b = _matrix(a, "a"), _matrix(b, "b")
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        mine, other = describe_type(a), describe_type(b)
-        raise ArgumentError("b", f"interleave takes two values of one type, not {mine} and {other}")
-    m, n = a.shape
-    return Value(
-        emitter("interleave").result(vector.InterleaveOp(computed(a), computed(b))),
-        a.dtype,
-        (m, 2 * n),
-    )
-
-
-@language
-def deinterleave(x: Value) -> tuple[Value, Value]:
-    """The even columns of ``x`` and the odd ones: two values ``[M, N / 2]`` of a value ``[M, N]``.
-
-    Raises ArgumentError where N is odd. Source: MLIR, vector.deinterleave.
-
-    >>> @tw.kernel
-    ... def squares(Z, Y):  # of complex numbers, (re, im) in turn
-    ...     re, im = tw.deinterleave(tw.load_tile(tw.init_tile(Z, [0, 0], (1, 4))))
-    ...     tw.store_tile(re * re + im * im, tw.init_tile(Y, [0, 0], (1, 2)))
-    >>> z = np.array([[3, 4, 1, 2]], np.float32); y = np.empty((1, 2), np.float32)
-    >>> squares[1](z, y); y.ravel().tolist()
-    [25.0, 5.0]
-    """
-    x = _matrix(x, "x")
-    m, n = x.shape
-    if n % 2:
-        raise ArgumentError("x", f"deinterleave takes columns in pairs, and x has {n}")
-    op = vector.DeinterleaveOp(computed(x))
-    even, odd = emitter("deinterleave").emit(op).results
-    return Value(even, x.dtype, (m, n // 2)), Value(odd, x.dtype, (m, n // 2))
 
 
 @language
@@ -213,7 +147,7 @@ def reduction(
     >>> pairs[1](x, y); y
     array([[ 1,  5,  9, 13]], dtype=int32)
     """
-    x = to_computable(_matrix(x, "x"))
+    x = to_computable(matrix(x, "x"))
     if kind not in REDUCTION_KINDS:
         raise ArgumentError(
             "kind",
@@ -226,7 +160,7 @@ def reduction(
         raise ArgumentError("kind", f"kind {kind!r} is for floats, but the value is of {x.dtype}")
     if kind not in ("add", "mul", *_FLOAT_KINDS) and x.dtype.is_float:
         raise ArgumentError("kind", f"kind {kind!r} is for integers, but the value is of {x.dtype}")
-    dims = [0, 1] if axis is None else [_axis(axis)]
+    dims = [0, 1] if axis is None else [axis_of(axis)]
     if reduction_size is not None:
         extent = x.shape[dims[0]]
         if axis is None:
@@ -258,7 +192,7 @@ def sum(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Va
     >>> rows[1](x, y); y.ravel().tolist()
     [6.0, 22.0]
     """
-    return reduction("add", _no_mask(x, "sum"), axis, wg_map=wg_map)
+    return reduction("add", no_mask(x, "sum"), axis, wg_map=wg_map)
 
 
 @language
@@ -273,7 +207,7 @@ def prod(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> V
     >>> rows[1](x, y); y.ravel().tolist()
     [16.0, 16.0]
     """
-    return reduction("mul", _no_mask(x, "prod"), axis, wg_map=wg_map)
+    return reduction("mul", no_mask(x, "prod"), axis, wg_map=wg_map)
 
 
 @language
@@ -292,7 +226,7 @@ def max(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Va
     array([[4, 5, 2, 1]], dtype=int32)
     """
     kinds = {"float": "maximumf", "unsigned": "maxui", "bool": "or"}
-    return reduction(kinds.get(_matrix(x, "x").dtype.kind, "maxsi"), x, axis, wg_map=wg_map)
+    return reduction(kinds.get(matrix(x, "x").dtype.kind, "maxsi"), x, axis, wg_map=wg_map)
 
 
 @language
@@ -311,7 +245,51 @@ def min(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Va
     array([[1, 3, 2, 0]], dtype=int32)
     """
     kinds = {"float": "minimumf", "unsigned": "minui", "bool": "and"}
-    return reduction(kinds.get(_matrix(x, "x").dtype.kind, "minsi"), x, axis, wg_map=wg_map)
+    return reduction(kinds.get(matrix(x, "x").dtype.kind, "minsi"), x, axis, wg_map=wg_map)
+
+
+@language
+def argmax(x: Value, axis: int) -> Value:
+    """Where along ``axis``, which stays with extent 1, the largest element is, the first of several; in i32.
+
+    NaN wins, as in numpy.
+
+    >>> @tw.kernel
+    ... def rows(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.argmax(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
+    >>> x = np.array([[1, 5, 2, 5], [4, 3, 2, 1]], np.float32); y = np.empty((2, 1), np.int32)
+    >>> rows[1](x, y); y.ravel().tolist()
+    [1, 0]
+    """
+    return _first(x, max(x, axis), axis)
+
+
+@language
+def argmin(x: Value, axis: int) -> Value:
+    """Where along ``axis``, which stays with extent 1, the smallest element is, the first of several; in i32.
+
+    NaN wins, as in numpy.
+
+    >>> @tw.kernel
+    ... def columns(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.argmin(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
+    >>> x = np.array([[1, 5, 2, 5], [4, 3, 2, 1]], np.float32); y = np.empty((1, 4), np.int32)
+    >>> columns[1](x, y); y.tolist()
+    [[0, 1, 0, 1]]
+    """
+    return _first(x, min(x, axis), axis)
+
+
+def _first(x: Value, best: Value, axis: int) -> Value:
+    """The first place of a number that is there, of NaN too."""
+    dim = axis_of(axis)
+    here = binary("==", x, best)
+    if x.dtype.is_float:
+        here = binary("|", here, binary("!=", x, x))
+    n = x.shape[dim]
+    return to(min(where(here, arange(n, axis=dim), n), dim), dtypes.i32)
 
 
 @language
@@ -337,8 +315,8 @@ def broadcast(
     >>> repeat[1](x, y); y.tolist()
     [[1, 2], [1, 2]]
     """
-    x = _matrix(x, "x")
-    dim = _axis(axis)
+    x = matrix(x, "x")
+    dim = axis_of(axis)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ArgumentError("size", f"size must be a positive integer, not {describe_type(size)}")
     have = x.shape[dim]
@@ -379,7 +357,7 @@ def convert_layout(x: Value, wg_map: WgMap, source: WgMap | None = None) -> Valu
     >>> distributed[1](x, y); bool((x == y).all())
     True
     """
-    x = _matrix(x, "x")
+    x = matrix(x, "x")
     result = wg_attr(wg_map)
     if result is None:
         raise ArgumentError("wg_map", "convert_layout needs the map of its result")
@@ -390,7 +368,7 @@ def convert_layout(x: Value, wg_map: WgMap, source: WgMap | None = None) -> Valu
 # --- Shared by the ops -----------------------------------------------------------------------
 
 
-def _matrix(x: object, name: str) -> Value:
+def matrix(x: object, name: str) -> Value:
     if isinstance(x, Value) and x.ndim == 2:
         return x
     hint = None
@@ -403,7 +381,7 @@ def _matrix(x: object, name: str) -> Value:
     )
 
 
-def _no_mask(x: Value, what: str) -> Value:
+def no_mask(x: Value, what: str) -> Value:
     if isinstance(x, Value) and x.dtype.is_bool:
         raise ArgumentError(
             "x", f"{what} of a mask (i1)", hint="convert it first, e.g. mask.to(tw.i32)"
@@ -411,7 +389,7 @@ def _no_mask(x: Value, what: str) -> Value:
     return x
 
 
-def _axis(axis: object) -> int:
+def axis_of(axis: object) -> int:
     if isinstance(axis, int) and not isinstance(axis, bool) and -2 <= axis < 2:
         return axis % 2
     what, hint = repr(axis), None

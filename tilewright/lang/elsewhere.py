@@ -12,8 +12,6 @@ from collections.abc import Collection
 from tilewright.diagnostics import did_you_mean
 from tilewright.lang.registry import FUNCTIONS, describe_signature
 
-_INDEX = "tw.where(x == tw.{0}(x, 1), tw.arange(0, x.shape[1], axis=1, shape=x.shape), x.shape[1])"
-
 TABLES: dict[str, dict[str, str]] = {
     "Memory": {
         "load": "tw.load_tile(tw.init_tile(A, [m, n], (BM, BN))); elements by index: tw.load_gather",
@@ -49,9 +47,11 @@ TABLES: dict[str, dict[str, str]] = {
         " needed, or reshape the array at the launch",
         "expand_dims unsqueeze squeeze": "; values keep two dimensions: a reduction leaves [M, 1] or"
         " [1, N], x[:, None] is a vector as a column, x[None, :] as a row",
-        "cat concatenate concat join stack split hstack vstack": "; load or store the parts as tiles"
-        " of their own; columns in turn: tw.interleave(a, b), a, b = tw.deinterleave(x)",
-        "flip roll": "; load through tw.load_gather with the indices turned round",
+        "cat concatenate hstack": "tw.concat((a, b), 1)",
+        "vstack": "tw.concat((a, b), 0)",
+        "join stack": "tw.interleave(a, b); their columns in turn",
+        "split": "even, odd = tw.deinterleave(x); halves: x[:, :32], x[:, 32:]",
+        "flip": "; load through tw.load_gather with the indices turned round",
     },
     "Products and reductions": {
         "dot matmul mm bmm": "tw.tile_mma(a, b, acc)",
@@ -65,12 +65,11 @@ TABLES: dict[str, dict[str, str]] = {
         "all": 'tw.reduction("and", x, 1)',
         "xor_sum": 'tw.reduction("xor", x, 1)',
         "reduce": 'tw.reduction("add", x, 1); add, mul, maximumf, minimumf, and, or, xor, ..',
-        "argmax": f"tw.min({_INDEX.format('max')}, 1)",
-        "argmin": f"tw.min({_INDEX.format('min')}, 1)",
         "softmax": "tw.exp(x - tw.max(x, 1)) / tw.sum(tw.exp(x - tw.max(x, 1)), 1); of arrays:"
         " tilewright.ops.softmax",
-        "cumsum associative_scan cumprod scan": "; a running sum is a tw.tile_mma with a triangular"
-        " matrix (tw.where of two tw.arange), or a loop that carries the sum",
+        "scan": "tw.associative_scan(x, 1, combine); tw.cumsum(x, 1) of sums",
+        "cummax": "tw.associative_scan(x, 1, tw.maximum)",
+        "cummin": "tw.associative_scan(x, 1, tw.minimum)",
         "sort topk argsort": "; the k largest: k times tw.max and tw.where, which takes it out",
         "map_elementwise": "; operators and functions of values are elementwise; helpers are inlined",
     },
@@ -199,7 +198,7 @@ KEYWORDS: dict[str, str] = {
     "keep_dims": "leave keep_dims out: the axis stays, with extent 1",
     "keepdims": "leave keepdims out: the axis stays, with extent 1",
     "dim": "the keyword is axis",
-    "return_indices": "the index is tw.min(tw.where(x == tw.max(x, 1), tw.arange(0, N), N), 1)",
+    "return_indices": "the index is tw.argmax(x, 1)",
     "input_precision": "f32 is multiplied as IEEE f32; ask for TF32 by x.to(tw.tf32)",
     "allow_tf32": "f32 is multiplied as IEEE f32; ask for TF32 by x.to(tw.tf32)",
     "out_dtype": "the accumulator's dtype is the result's: tw.zeros((M, N), tw.f32)",

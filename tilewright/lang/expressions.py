@@ -18,11 +18,11 @@ from tilewright.dtypes import DType
 from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part
-from tilewright.lang.compute import turned
 from tilewright.lang.convert import as_value, constant, constant_ssa, expect_dtype
 from tilewright.lang.frame import Frame, expression
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.memory import element as element_of
+from tilewright.lang.parts import indexed
 from tilewright.lang.program import FormatString
 from tilewright.lang.values import (
     VALUE_MEMBERS,
@@ -198,13 +198,13 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             return element_of(owner, frame.evaluate(node.slice))
     if isinstance(owner, Value):
         with frame.blame(node):
-            vector = turned(owner, frame.evaluate(node.slice))
+            vector = indexed(owner, frame.evaluate(node.slice))
         if vector is not None:
             return vector
     if isinstance(owner, (Value, Tile)):
         hint = {
             Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item();"
-            " x[:, None] is a vector as a column, x[None, :] as a row",
+            " x[:, None] is a vector as a column, x[None, :] as a row, x[:, :32] the first columns",
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]
         raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)

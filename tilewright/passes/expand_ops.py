@@ -33,6 +33,7 @@ from tilewright import dtypes
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.prefixes import Prefixes
 from tilewright.dialects.upstream import gpu as more_gpu
 from tilewright.dialects.upstream import math as more_math
 from tilewright.dialects.upstream import vector as more
@@ -155,33 +156,52 @@ _BOXES = {"vector.create_mask": _box, "vector.constant_mask": _box}
 
 def _scan(op: more.ScanOp, at: Before) -> None:
     shape, dim = shape_of(op.source), op.dim
-    row = [1 if d == dim else n for d, n in enumerate(shape)]
-    start = None if op.is_inclusive else at.cast(op.initial_value, row)
-    made, total = _running(at, op.kind, op.source, dim, start)
+    last = len(shape) - 1
+    order = [*(d for d in range(len(shape)) if d != dim), dim]
+    source = at.transpose(op.source, order)
+    row = [shape[d] if d != dim else 1 for d in order]
+    scan = _Scan(at, op.kind)
+    if not op.is_inclusive:
+        scan.initial = at.cast(op.initial_value, row)
+    made = scan.inclusive(source) if op.is_inclusive else scan.exclusive(source)
+    end = [0] * last + [shape[dim] - 1]
+    total = at.add(more.ExtractStridedSliceOp(made, end, row))
+    made = at.transpose(made, [order.index(d) for d in range(len(shape))])
     at.replace(made, at.cast(total, shape_of(op.accumulated_value)))
 
 
-def _running(
-    at: Before, kind: str, source: SSAValue, dim: int, start: SSAValue | None
-) -> tuple[SSAValue, SSAValue]:
-    """What the slices along a dimension combine to, one after the other, and the last: of `start` and those before
-    each, or, where there is none, of those up to each."""
-    shape = shape_of(source)
-    row = [1 if d == dim else n for d, n in enumerate(shape)]
-    ones = [1] * len(shape)
+class _Scan(Prefixes[SSAValue]):
+    """Along the last dimension."""
 
-    def place(n: int) -> list[int]:
-        return [n if d == dim else 0 for d in range(len(shape))]
+    def __init__(self, at: Before, kind: str, initial: SSAValue | None = None):
+        self.at = at
+        self.kind = kind
+        self.initial = initial
 
-    def slice_(n: int) -> SSAValue:
-        return at.add(more.ExtractStridedSliceOp(source, place(n), row, ones))
+    def extent(self, x: SSAValue) -> int:
+        return shape_of(x)[-1]
 
-    total = slice_(0) if start is None else start
-    made = at.broadcast(total, shape)
-    for n in range(1, shape[dim]):
-        total = at.add(combining(kind, total, slice_(n if start is None else n - 1)))
-        made = at.add(more.InsertStridedSliceOp(total, made, place(n), ones))
-    return made, total
+    def halves(self, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+        even, odd = self.at.insert(more.DeinterleaveOp(x)).results
+        return even, odd
+
+    def joined(self, even: SSAValue, odd: SSAValue) -> SSAValue:
+        return self.at.add(more.InterleaveOp(even, odd))
+
+    def resized(self, x: SSAValue, extent: int, offset: int) -> SSAValue:
+        place, shape = [0] * (len(shape_of(x)) - 1) + [offset], [*shape_of(x)[:-1], extent]
+        if extent < self.extent(x):
+            return self.at.add(more.ExtractStridedSliceOp(x, place, shape))
+        room = self.at.constant(with_shape(x.type, shape), 0)
+        return self.at.add(more.InsertStridedSliceOp(x, room, place))
+
+    def combined(self, before: SSAValue, x: SSAValue) -> SSAValue:
+        return self.at.add(combining(self.kind, before, x))
+
+    def start(self, x: SSAValue) -> SSAValue:
+        if self.initial is None:
+            return self.at.constant(x.type, neutral(self.kind, element_of(x.type)))
+        return self.initial
 
 
 def _dense(op: Any, at: Before) -> None:
@@ -189,7 +209,7 @@ def _dense(op: Any, at: Before) -> None:
     *offsets, mask, held = op.operands[1:]
     kind = with_element(held.type, IndexType())
     ones = at.add(arith.SelectOp(mask, at.constant(kind, 1), at.constant(kind, 0)))
-    places, _ = _running(at, "add", ones, 0, at.constant(with_shape(kind, [1]), 0))
+    places = _Scan(at, "add").exclusive(ones)
     gathers = more.GatherOp if op.results else more.ScatterOp
     made = gathers(op.base, offsets, places, mask, held)
     at.insert(made)

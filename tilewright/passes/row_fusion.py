@@ -355,8 +355,8 @@ class RowFusion:
             for load, moved in list(self.loads_under(op.operands)):
                 if not self.in_place(load, op, moved):
                     self.pin(load)
-        # What is rearranged twice waits in memory in between: elsewhere in a row it would be computed once more for each
-        # way that leads there, which double with every step of a Fourier transform, a sort or a running sum.
+        # What is rearranged twice waits in memory in between: it would be computed for each way that leads there, and
+        # ways double with every step of a Fourier transform, a sort or a running sum.
         again = any(map(self.is_rearranged, op.operands))
         if again or moves(op):
             self.rearranged.update(op.results)
