@@ -25,14 +25,7 @@ def indexed(x: Value, index: object) -> Value | None:
     bounds = list[range]()
     for place, extent in zip((*places, slice(None))[:2], x.shape, strict=True):
         assert isinstance(place, slice)
-        try:
-            bounds.append(range(extent)[place])
-        except TypeError:
-            raise CompileError(
-                f"a slice of {describe_type(x)} is known only at run time",
-                rule="a part of a value has a shape, and a place in it, of compile time",
-                hint="load the part: tw.load_tile(tw.init_tile(array, offsets, shape))",
-            ) from None
+        bounds.append(range(extent)[place])
         if bounds[-1].step != 1 or not bounds[-1]:
             raise CompileError(
                 f"a slice of {len(bounds[-1])} of {extent} elements with the step {bounds[-1].step}",
@@ -66,7 +59,7 @@ def _turned(x: Value, places: Sequence[object]) -> Value | None:
 
 @language
 def concat(values: Sequence[Value], axis: int) -> Value:
-    """Values of one dtype behind one another along ``axis``; in the other dimension their extents are alike.
+    """The ``values``, of one dtype, behind one another along ``axis``; in the other dimension their extents are alike.
 
     Raises ArgumentError where they are not. Parts of a value are slices of it, such as ``x[:, :32]``.
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects import gpu, scf, vector
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
@@ -53,6 +53,7 @@ from tilewright.passes.row_fusion_kinds import (
     is_mover,
     is_tile,
     moves,
+    reduction_inputs,
     rows_of,
     shared_row,
 )
@@ -114,7 +115,7 @@ class RowFusion:
             return
         for i, op in enumerate(ops):
             self.number[op] = i
-        self.find_reduction_inputs(ops)
+        self.reduction_inputs = reduction_inputs(self.block, ops)
         for op in ops:
             self.place(op)
         if last is not None:
@@ -140,31 +141,6 @@ class RowFusion:
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False
-
-    def find_reduction_inputs(self, ops: list[Operation]) -> None:
-        """Gathers, and elementwise ops on loads, that only reductions down columns use: done where these are."""
-        for op in reversed(ops):
-            gathers = isinstance(op, xt.LoadGatherOp)
-            if not op.results or not is_tile(op.results[0]):
-                continue
-            if not (gathers or op.name.startswith("arith.")):
-                continue
-            users = {use.operation for r in op.results for use in r.uses}
-            down = {u for u in users if isinstance(u, xt.ReductionOp) and not is_local_reduction(u)}
-            if not users or not users <= down | self.reduction_inputs:
-                continue
-            if gathers or all(self.from_loads(v, 0) for v in op.operands if is_tile(v)):
-                self.reduction_inputs.add(op)
-
-    def from_loads(self, value: SSAValue, depth: int) -> bool:
-        if not isinstance(value, OpResult) or value.op.parent is not self.block:
-            return True
-        op = value.op
-        if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
-            return True
-        if not op.name.startswith("arith.") and not isinstance(op, (*FREE, xt.BroadcastOp)):
-            return False
-        return depth < 8 and all(self.from_loads(v, depth + 1) for v in op.operands if is_tile(v))
 
     # Positions ------------------------------------------------------------------------------------------------
 

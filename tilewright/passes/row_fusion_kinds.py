@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS, numbered, positions_at_run_time, shape_of
@@ -145,3 +146,32 @@ def moves(op: Operation) -> bool:
     if isinstance(op, xt.BroadcastOp | xt.TransposeOp):
         return is_mover(op)
     return not positionwise(op)
+
+
+def reduction_inputs(block: Block, ops: Sequence[Operation]) -> set[Operation]:
+    """Gathers, and elementwise ops on loads, that only reductions down columns use: done where these are."""
+    found: set[Operation] = set()
+    for op in reversed(ops):
+        gathers = isinstance(op, xt.LoadGatherOp)
+        if not op.results or not is_tile(op.results[0]):
+            continue
+        if not (gathers or op.name.startswith("arith.")):
+            continue
+        users = {use.operation for r in op.results for use in r.uses}
+        down = {u for u in users if isinstance(u, xt.ReductionOp) and not is_local_reduction(u)}
+        if not users or not users <= down | found:
+            continue
+        if gathers or all(_from_loads(block, v, 0) for v in op.operands if is_tile(v)):
+            found.add(op)
+    return found
+
+
+def _from_loads(block: Block, value: SSAValue, depth: int) -> bool:
+    if not isinstance(value, OpResult) or value.op.parent is not block:
+        return True
+    op = value.op
+    if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
+        return True
+    if not op.name.startswith("arith.") and not isinstance(op, (*FREE, xt.BroadcastOp)):
+        return False
+    return depth < 8 and all(_from_loads(block, v, depth + 1) for v in op.operands if is_tile(v))
