@@ -334,6 +334,7 @@ CASES = {
         ("x[::2, :]", "hint: every other column: even, odd = tw.deinterleave(x)", "x[::2, :]"),
         ("x[0, 0]", "hint: values have no elements by index", "x[0, 0]"),
         ("x[:, tw.program_id(0):]", "an integer is needed at compile time", "x[:, tw.program_id(0):]"),
+        ("x[:, 1.5:]", "hint: x[:, : N // 2] divides integers", "x[:, 1.5:]"),
         ("x[9:]", "a slice of 0 of 8 elements", "x[9:]"),
         ("tw.concat(x, 1)", "concat takes values: tw.concat((a, b), 1)", "x"),
         ("tw.roll(x, tw.program_id(0), 1)", "hint: load the tile from another place", "tw.program_id(0)"),

@@ -25,6 +25,11 @@ def indexed(x: Value, index: object) -> Value | None:
     bounds = list[range]()
     for place, extent in zip((*places, slice(None))[:2], x.shape, strict=True):
         assert isinstance(place, slice)
+        if not all(b is None or isinstance(b, int) for b in (place.start, place.stop, place.step)):
+            raise CompileError(
+                "a slice of a value has bounds that are integers of compile time",
+                hint="x[:, : N // 2] divides integers",
+            )
         bounds.append(range(extent)[place])
         if bounds[-1].step != 1 or not bounds[-1]:
             raise CompileError(
