@@ -28,7 +28,7 @@ def indexed(x: Value, index: object) -> Value | None:
         if not all(b is None or isinstance(b, int) for b in (place.start, place.stop, place.step)):
             raise CompileError(
                 "a slice of a value has bounds that are integers of compile time",
-                hint="x[:, : N // 2] divides integers",
+                hint="a part somewhere else is loaded: tw.load_tile(tw.init_tile(array, offsets, shape))",
             )
         bounds.append(range(extent)[place])
         if bounds[-1].step != 1 or not bounds[-1]:
