@@ -9,9 +9,9 @@ a third of the time, too. Tables and kernels that users hold are `@guarded`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -56,8 +56,8 @@ def _lean(cls: Any = None, /, **options: Any) -> Any:
     """`dataclasses.dataclass` for xDSL: fields of a frozen class cannot be set."""
     if cls is None:
         return partial(_lean, **options)
-    whose = {base.__module__.partition(".")[0] for base in cls.__mro__}
-    if whose.isdisjoint({"xdsl", "tilewright"}) or not options.keys() <= _OPTIONS:
+    ours = any(base.__module__.startswith(("xdsl.", "tilewright.")) for base in cls.__mro__)
+    if not ours or not options.keys() <= _OPTIONS:
         return dataclass(cls, **options)
     guarded = options.pop("frozen", False)
     return _made(cls, hashed=guarded, guarded=guarded, **options)
@@ -79,9 +79,12 @@ def _made(
     said = [p for b in kind.__mro__[1:] if (p := vars(b).get("__dataclass_params__")) and p.frozen]
     for each in said:
         each.frozen = False
-    dataclass(init=False, eq=False, repr=False, **others)(cls)
-    for each in (*said, *([kind.__dataclass_params__] if guarded else [])):
-        each.frozen = True
+    try:
+        dataclass(init=False, eq=False, repr=False, **others)(cls)
+    finally:
+        for each in said:
+            each.frozen = True
+    kind.__dataclass_params__.frozen = guarded
     own, members = vars(cls), fields(kind)
     names = {f.name for f in members}
     values = _values_of([f.name for f in members if f.compare])
@@ -113,7 +116,7 @@ def _made(
     if eq and not hashed and "__hash__" not in own:
         kind.__hash__ = None
     if init and "__init__" not in own:
-        kind.__init__ = _Init(cls)
+        kind.__init__ = _Init(cls, members)
     for wanted, method in (
         (eq, __eq__),
         (eq and hashed, __hash__),
@@ -134,8 +137,8 @@ class _Init:
     """`__init__` of a class. Its first objects are made by what all classes share: that takes ten times as long as what
     is written for one, and no time before."""
 
-    def __init__(self, cls: Any):
-        self._class = cls
+    def __init__(self, cls: Any, members: Sequence[Field[Any]]):
+        self._class, self._members = cls, members
         self._few = iter(range(16))
 
     def __get__(self, instance: object, cls: Any) -> Callable[..., None]:
@@ -149,11 +152,11 @@ class _Init:
         return made if instance is None else made.__get__(instance)
 
     def _fill(self, instance: Any, *args: Any, **kwargs: Any) -> None:
-        members = fields(self._class)
-        given = dict(zip((f.name for f in members if f.init and not f.kw_only), args, strict=False))
+        places = [f.name for f in self._members if f.init and not f.kw_only]
+        given = dict(zip(places, args, strict=False))
         given.update(kwargs)
         fits = len(given) == len(args) + len(kwargs)
-        for f in members:
+        for f in self._members:
             if f.init and f.name in given:
                 value = given.pop(f.name)
             elif f.default_factory is not MISSING:
