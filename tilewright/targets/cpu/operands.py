@@ -182,6 +182,9 @@ class Operands:
                         # Each panel of A reads all of a block, a part of a panel at once with others.
                         reach, most = b.min(reach, family.depth), PAGED_BYTES
                         conditions.append(b.cmp("eq", whole, panels))
+                    else:  # what is multiplied at once lies, or is copied, as a whole
+                        alike = b.cmp("eq", whole, panels)
+                        conditions.append(b.either(alike, b.cmp("sgt", panels, family.panels)))
                     conditions.append(b.cmp("sle", b.times(reach, row), most))
                     lies = here
                     for each in conditions:
