@@ -17,6 +17,7 @@ into library calls.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from math import prod
 
@@ -238,4 +239,6 @@ LANES = Representation(
 )
 FRAGMENTS = Representation("fragments", (1,), address_spaces=((0, 0), (1, 1), (3, 3)))
 
-REPRESENTATIONS = {each.name: each for each in (SIMD, LANES, FRAGMENTS)}
+SCALARS = replace(LANES, name="scalars", widths=(1,))
+
+REPRESENTATIONS = {each.name: each for each in (SIMD, LANES, FRAGMENTS, SCALARS)}

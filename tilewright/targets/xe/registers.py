@@ -214,7 +214,7 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
             )
         elif isinstance(op, xegpu.StoreNdOp):
             held, what = (
-                _loaded_before(op),
+                _loaded_before(kernel, op),
                 "hold {} registers of what is loaded before any of it is stored, for the arrays may overlap",
             )
         else:
@@ -271,20 +271,23 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
     return held
 
 
-def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
+def _loaded_before(kernel: gpu.FuncOp, op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
     """What must have been loaded before the first part is stored: blocks of an array that may overlap the one stored
     to, each element of which makes one stored; and the fewest bytes that these have on their way. What arithmetic
     makes of several is held apart."""
     there = _array(op)
+    loads: set[Operation] = set()
+    for load in kernel.walk() if there is not None else ():
+        here = _array(load) if isinstance(load, xegpu.LoadNdOp) else None
+        if here is not None and here is not there and may_alias(here, there):
+            loads.add(load)
     found: dict[SSAValue, dict[SSAValue, int]] = {}
     """Of a value: the blocks, and their bytes."""
 
     def held(value: SSAValue, made_of: Sequence[SSAValue]) -> dict[SSAValue, int]:
         owner = value.owner
         if isinstance(owner, xegpu.LoadNdOp):
-            here = _array(owner)
-            overlaps = here is not None and here is not there and may_alias(here, there)
-            return {value: _bytes(value)} if overlaps else {}
+            return {value: _bytes(value)} if owner in loads else {}
         parts = [found[v] for v in made_of]
         blocks: dict[SSAValue, int] = {}
         for part in sorted(parts, key=lambda part: -sum(part.values())):
@@ -296,7 +299,7 @@ def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
             most += most // APART if bits_of(element_of(value.type)) >= 32 else 0
         return _within(blocks, most)
 
-    work = [(op.value, _made_of(op.value))] if there is not None else []
+    work = [(op.value, _made_of(op.value))] if loads else []
     while work:
         value, made_of = work[-1]
         if missing := [v for v in made_of if v not in found]:

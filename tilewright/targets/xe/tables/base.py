@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from importlib import import_module
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, VectorType
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen import emit_module, spirv
+from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.lanes import builtin_name
 from tilewright.codegen.printer import Arg, Printer, attribute, prints, unsupported
-from tilewright.codegen.registers import llvm_vector
+from tilewright.codegen.registers import LANES, RegisterLayout, llvm_vector
 from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.dialects.movement import memref_type
@@ -38,13 +39,15 @@ class Table:
     """SPIR-V version, where a consumer needs an old one."""
     finish: Callable[[bytes], bytes] = field(default=lambda data: data)
     """Last change of the SPIR-V words."""
+    values: str = LANES.name
+    """How it cuts fragments into registers (`codegen.registers`)."""
     text: Callable[[str], str] = field(default=lambda text: text)
     """Last change of the LLVM text."""
 
 
 def neutral(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg]) -> str:
     """The callee as it is, declared."""
-    types = [t for r in op.results for t in p.registers(r.type)]
+    types = [t for r in op.results for t in LANES.registers(r.type)]
     return p.call(types[0] if types else "void", callee, args)
 
 
@@ -80,14 +83,34 @@ def _print_call(table: Table, p: Printer, op: Operation) -> None:
     if form is None:
         prints.by_name["mach.call"](p, op)
         return
-    args = [pair for v in op.operands for pair in zip(p.registers(v.type), p.get(v), strict=True)]
+    args = [pair for v in op.operands for pair in _whole(p, v)]
     if is_soft(name) and isinstance(form, Block2D) and table.name != "neutral":
         define_block(p, name, form, lanes_of(op), table.name == "emu")
         result = neutral(p, op, name, form, args)
     else:
         result = table.callee(p, op, name, form, args)
     if op.results:
-        p.set(op.results[0], [result])
+        held, layout = LANES.layout(op.results[0].type), p.layout(op.results[0].type)
+        p.set(op.results[0], _cut_anew(p, held, layout, [result]))
+
+
+def _whole(p: Printer, value: SSAValue) -> list[Arg]:
+    """An operand's registers as callees take them: a fragment as a vector, however the table cuts it."""
+    if not isinstance(value.type, VectorType):
+        return list(zip(p.registers(value.type), p.get(value), strict=True))
+    layout = LANES.layout(value.type)
+    return list(
+        zip(layout.types, _cut_anew(p, p.layout(value.type), layout, p.get(value)), strict=True)
+    )
+
+
+def _cut_anew(
+    p: Printer, held: RegisterLayout, layout: RegisterLayout, registers: Sequence[str]
+) -> list[str]:
+    if held.counts == layout.counts:
+        return list(registers)
+    source = ComponentSource(p, held.element.llvm)
+    return source.assemble(source.add(held, tuple(registers)), layout.counts)
 
 
 def _print_shared(p: Printer, op: Operation) -> None:
@@ -112,6 +135,7 @@ def target_of(table: Table) -> LLVMTarget:
     base = spirv(table.version)
     return replace(
         base,
+        values=table.values,
         handlers={
             **base.handlers,
             **(bf16_handlers() if "SPV_INTEL_bfloat16_conversion" in table.extensions else {}),

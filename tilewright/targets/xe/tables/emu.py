@@ -48,44 +48,49 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
 
 
 _COUNTER = r"phi (?P<counter>i\d+) .*"
-_NEGATION = r"f(?:neg|(?:sub|mul|div)(?=.*(?:splat|zeroinitializer|0x)))"
-_NEGATED = rf"{_NEGATION} (?:[a-z]+ )*?(?P<negated><[^>]*>|half|bfloat|float|double) .*"
+_NEGATION = r"f(?:neg|(?:sub|mul|div)(?=.* (?:0x\w+|-?\d[\d.e+-]*)(?:,|$)))"
+_NEGATED = rf"{_NEGATION} (?:[a-z]+ )*?(?P<negated>half|bfloat|float|double) .*"
 _OPAQUE = re.compile(rf"  (%[\w.]+) = (?:{_COUNTER}|{_NEGATED})")
-"""What passes through memory: integers that loops carry, and floats that are or may be folded to a negation."""
+"""What passes through a function: integers that loops carry, and floats that are or may be folded to a negation."""
 
 
-def through_memory(text: str) -> str:
-    """Loop counters and negated floats pass through memory.
+def opaque(text: str) -> str:
+    """Loop counters and negated floats pass through memory, in a function that is not inlined.
 
     Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
     starts them wrongly for some of a workgroup's subgroups: in loops with a barrier, and in loops without, whose trip
     count is known only at run time. It keeps one negated value for all subgroups where a barrier follows, also where it
-    makes a negation of -0.0 - x or x * -1.0.
+    makes a negation of -0.0 - x or x * -1.0. Volatile accesses in the kernel itself would be done lane by lane, each in
+    a block of its own: the runtime's compiler takes time by their square.
     """
     lines: list[str] = []
     waiting: list[tuple[str, str]] = []
-    slots: list[str] = []
-    entry = -1
+    kinds: dict[str, None] = {}
     for line in text.splitlines():
-        if line.startswith("define "):
-            entry, slots = -1, []
         if waiting and " = phi " not in line:
             for name, kind in waiting:
-                lines.append(f"  store volatile {kind} {name}.given, ptr {name}.slot")
-                lines.append(f"  {name} = load volatile {kind}, ptr {name}.slot")
+                lines.append(
+                    f"  {name} = call spir_func {kind} @opaque_{kind}({kind} {name}.given)"
+                )
             waiting = []
         found = _OPAQUE.match(line)
         kind = found and (found["counter"] or found["negated"])
         if found is not None and kind is not None and kind != "i1":
             waiting.append((found[1], kind))
-            slots.append(f"  {found[1]}.slot = alloca {kind}")
+            kinds[kind] = None
             line = line.replace(found[1], f"{found[1]}.given", 1)
-        if line == "}" and slots:
-            lines[entry:entry] = slots
         lines.append(line)
-        if line == "entry:":
-            entry = len(lines)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + "".join(_OPAQUE_BODY.replace("KIND", kind) for kind in kinds)
 
 
-TABLE = Table("emu", _callee, EXTENSIONS, text=through_memory)
+_OPAQUE_BODY = """
+define internal spir_func KIND @opaque_KIND(KIND %x) noinline {
+entry:
+  %place = alloca KIND
+  store volatile KIND %x, ptr %place
+  %y = load volatile KIND, ptr %place
+  ret KIND %y
+}
+"""
+
+TABLE = Table("emu", _callee, EXTENSIONS, values="scalars", text=opaque)

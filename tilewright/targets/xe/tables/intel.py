@@ -19,6 +19,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.lanes import CODES, mangled
 from tilewright.codegen.printer import Arg, Printer
+from tilewright.codegen.registers import LANES
 from tilewright.targets.xe.forms import (
     LOAD_CONTROLS,
     STORE_CONTROLS,
@@ -149,7 +150,7 @@ def lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
     at = decorated(p, pointer[1], form.hints, form.kind == "store")
     align = form.bits // 8
     if form.kind == "load":
-        (type,) = (t for r in op.results for t in p.registers(r.type))
+        (type,) = (t for r in op.results for t in LANES.registers(r.type))
         return p.emit(f"load {type}, {pointer[0]} {at}, align {align}")
     if form.kind == "store":
         type, value = args[1]
