@@ -23,19 +23,20 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from math import prod
 
-from xdsl.dialects import arith, func, gpu, scf
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.dialects import arith, func, gpu, scf, vector
+from xdsl.dialects.builtin import ModuleOp, VectorType, i32
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of, shape_of_type
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import PREDICATES, constant
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.cleanup import hoist_invariants
 from tilewright.passes.emit import Before
+from tilewright.passes.loop_pipeliner import PipelineSchedule, expand
 from tilewright.passes.loops import with_start
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.distribute import GLOBAL
@@ -44,6 +45,10 @@ IN_FLIGHT = 96 << 10
 """Bytes that a workgroup should have asked for: few of them keep memory busy with as much."""
 MOST_BYTES, MOST = 256, 32
 """Of a thread, in how many iterations: they are held in registers."""
+HELD_TWICE = 256
+"""Threads of a workgroup up to which each has registers for what two lots of iterations read."""
+WORD = 4
+"""Bytes of a register: what is held from one lot to the next is, not halves of them."""
 FEWER = 4
 """So many times fewer iterations of what is left over run side by side."""
 MOST_FUNCTIONS = 64
@@ -56,7 +61,7 @@ def unroll_loops(module: ModuleOp, threads: int, apart: bool = False) -> int:
     how many loops. `threads`: of a workgroup; `apart`: the arrays of the launch do not overlap."""
     found = short_loops(module, threads, apart)
     for loop, times in found:
-        rest, stores = _unroll(loop, times)
+        rest, stores = _unroll(loop, times, threads <= HELD_TWICE)
         if stores and times > FEWER:
             # Each iteration that is left over waits for its loads, which take as long as those of many.
             _unroll(rest, times // FEWER)
@@ -201,8 +206,9 @@ def _guards(block: Block) -> dict[Operation, SSAValue]:
     return found
 
 
-def _unroll(loop: scf.ForOp, times: int) -> tuple[scf.ForOp, bool]:
-    """Returns the loop of what is left over, and whether its iterations store."""
+def _unroll(loop: scf.ForOp, times: int, ahead: bool = False) -> tuple[scf.ForOp, bool]:
+    """Returns the loop of what is left over, and whether its iterations store. `ahead`: these find what they need read
+    while those before them were computed."""
     at = Before(loop)
     assert loop.parent is not None
     hoist_invariants(loop.parent)
@@ -210,7 +216,9 @@ def _unroll(loop: scf.ForOp, times: int) -> tuple[scf.ForOp, bool]:
     true = at.add(arith.ConstantOp.from_int_and_width(1, 1))
     with _assumed(loop) as assumed:
         guards, stores = _guards(assumed.body.block), _stores(assumed)
-        body = _side_by_side(assumed, times, {guard.results[0]: true for guard in guards})
+        body, reads, then = _side_by_side(
+            assumed, times, {guard.results[0]: true for guard in guards}
+        )
     for branch in _unchanging(loop):
         end = at.add(arith.SelectOp(branch.cond, end, loop.lb))
     # Where a guard no longer holds, what is left over begins.
@@ -222,28 +230,60 @@ def _unroll(loop: scf.ForOp, times: int) -> tuple[scf.ForOp, bool]:
     at.insert(main)
     rest = with_start(loop, main.results[:-1])
     rest.operands[0] = main.results[-1]
+    if ahead and stores:
+        # Each reads for the same one of the next lot when it has used what was read for it.
+        order = [op for turn in zip(then, reads, strict=True) for ops in turn for op in ops]
+        late = dict.fromkeys((op for ops in then for op in ops), 1)
+        expand([PipelineSchedule(main, late, order)])
     return rest, stores
 
 
-def _side_by_side(loop: scf.ForOp, times: int, holds: Mapping[SSAValue, SSAValue]) -> Block:
-    """So many iterations, in which comparisons hold; behind what is carried it gives the next counter."""
+def _side_by_side(
+    loop: scf.ForOp, times: int, holds: Mapping[SSAValue, SSAValue]
+) -> tuple[Block, list[list[Operation]], list[list[Operation]]]:
+    """So many iterations, in which comparisons hold; behind what is carried it gives the next counter. And the ops of
+    each: those that read in front of all others, and these, which take nothing of them but what was read, in words."""
     old = loop.body.block
     body = Block(arg_types=[*old.arg_types, loop.lb.type])
-    number, *carried = body.args[:-1]
     first = (_first(loop) if _stores(loop) else None) or set()
     left = [op for op in old.ops if op is not old.last_op and not holds.keys() & {*op.results}]
-    turns: list[dict[SSAValue, SSAValue]] = []
-    for turn in range(times):
-        if turn:
+    read = [op.result for op in left if op in first and isinstance(op, LOADS)]
+    then = {op for op in left if op not in first}
+    for op in reversed(left):
+        used = any(use.operation in then for r in op.results for use in r.uses)
+        if used and not {*op.results} & {*read}:
+            then.add(op)
+    turns = [dict(holds) for _ in range(times)]
+    carried, made = body.args[1:-1], dict[int, list[list[Operation]]]()
+    for late, part in enumerate((first, then)):
+        number, made[late] = body.args[0], []
+        for copies in turns:
+            copies |= {old.args[0]: number, **dict(zip(old.args[1:], carried, strict=True))}
+            ops: list[Operation] = []
+            if late:
+                copies |= {v: _cast(ops, copies[v], v.type) for v in read}
+            ops += [op.clone(copies) for op in left if op in part]
+            if late:
+                carried = [copies.get(v, v) for v in terminator(old).operands]
+            else:
+                copies |= {v: _cast(ops, copies[v], _words(v.type)) for v in read}
             following = arith.AddiOp(number, loop.step)
-            body.add_op(following)
             number = following.result
-        turns.append({old.args[0]: number, **holds})
-        body.add_ops([op.clone(turns[turn]) for op in left if op in first])
-    for copies in turns:
-        copies |= dict(zip(old.args[1:], carried, strict=True))
-        body.add_ops([op.clone(copies) for op in left if op not in first])
-        carried = [copies.get(v, v) for v in terminator(old).operands]
-    after = arith.AddiOp(number, loop.step)
-    body.add_ops([after, scf.YieldOp(*carried, after.result)])
-    return body
+            made[late].append([*ops, following])
+            body.add_ops(made[late][-1])
+    body.add_op(scf.YieldOp(*carried, number))
+    return body, made[0], made[1]
+
+
+def _words(type: Attribute) -> Attribute:
+    """The type of words that a vector fills; its own where it fills none."""
+    size = prod(shape_of_type(type)) * itemsize(element_of(type))
+    fills = isinstance(type, VectorType) and itemsize(element_of(type)) < WORD
+    return VectorType(i32, [size // WORD]) if fills and not size % WORD else type
+
+
+def _cast(ops: list[Operation], value: SSAValue, type: Attribute) -> SSAValue:
+    if value.type == type:
+        return value
+    ops.append(vector.BitcastOp(value, type))
+    return ops[-1].results[0]
