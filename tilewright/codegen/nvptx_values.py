@@ -155,7 +155,7 @@ def _print_tanh(p: Printer, op: Operation) -> None:
     """The approximate unit (relative error 2^-11) where the result holds no more: bf16.
 
     Else with `afn` the polynomial near 0 and 1 - 2 / (e^2x + 1) beyond 0.625, where the unit's powers and inverses
-    need no sign taken off and no bound (e^2x may be infinite or zero).
+    need no sign taken off and no bound (e^2x may be infinite or zero); this everywhere where its error may be absolute.
     """
     element = p.layout(op.operands[0].type).element.name
     if not is_fast(op) or element == "f64":
@@ -165,13 +165,21 @@ def _print_tanh(p: Printer, op: Operation) -> None:
     def approximate(o: Lanes, s: str, x: list[str]) -> str:
         return ptx(p, "tanh.approx.f32 $0, $1;", ["float"], [("float", x[0])])[0]
 
+    absolute = "mach.absolute" in op.attributes
+
+    def near_zero(o: Lanes, s: str, v: str) -> str:
+        t = o.type(s)
+        z = o.op("fmul", t, v, v)
+        return o.op("fmul", t, v, o.fmuladd(s, z, o.horner(s, z, TANH[s]), o.const(s, 1.0)))
+
     def tanh(o: Lanes, s: str, x: list[str]) -> str:
         t, (v,) = o.type(s), x
-        z = o.op("fmul", t, v, v)
-        small = o.op("fmul", t, v, o.fmuladd(s, z, o.horner(s, z, TANH[s]), o.const(s, 1.0)))
+        small = "" if absolute else near_zero(o, s, v)
         power = exp2(o, s, o.op("fmul", t, v, o.const(s, 2 * log2(e))), True)
         inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), True)
         large = o.fmuladd(s, inverse, o.const(s, -2.0), o.const(s, 1.0))
+        if absolute:
+            return large
         near = o.fcmp("olt", t, o.intrinsic("fabs", s, v), o.const(s, 0.625))
         return o.select(near, t, small, large)
 

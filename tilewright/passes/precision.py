@@ -9,11 +9,19 @@
 
 (1 + tanh x is 2 / (1 + exp(-2 x)).)
 
+    %t = math.tanh %x {fastmath<afn>}                 %t = math.tanh %x {fastmath<afn>, mach.absolute}
+    %s = arith.mulf %t, %cap                    ->    ...
+    %e = math.exp (%s - max %s)
+
 Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential, a
 quotient and the sum of 1 and an error function or tanh have two bits more than the narrowest float through which
 everything computed from them passes (1 + erf under 2^-25 is zero, as it is in f32, and a divisor under 2^-128 counts as
 zero); what approximate arithmetic or a product of bf16 (of which tile instructions make no denormals either) gives, may
 be zero as bf16 where it would be denormal.
+
+A tanh times a number that all elements share, of which nothing but exponentials with few bits come, may have an
+absolute error, a few times 2^-24 (`loosen_exponents`): about what the largest of such exponents is rounded by, whatever
+the number. Maxima of them may be in any exponential: all that they are subtracted from is scaled by the same.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -21,8 +29,15 @@ maxima and rearrangements keep a relative error; so do sums of what is not negat
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, math, scf
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr, VectorType
+from xdsl.dialects import arith, gpu, math, scf, vector
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    IntegerAttr,
+    UnitAttr,
+    VectorType,
+)
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
@@ -53,6 +68,15 @@ _KEEPS = frozenset(
     )
 )
 """Ops that keep a relative error, and (but for negf) give nothing negative of what is not."""
+EXTREMES = ("maximumf", "minimumf", "maxnumf", "minnumf")
+_SHIFTS = frozenset(
+    (
+        *ELEMENTS,
+        *("arith.addf", "arith.subf", "arith.negf", "arith.select"),
+        *(f"arith.{kind}" for kind in EXTREMES),
+    )
+)
+"""Ops that keep an absolute error."""
 _AFN = arith.FastMathFlagsAttr([FastMathFlag.APPROX_FUNC])
 
 
@@ -77,6 +101,50 @@ def lower_precision(function: gpu.FuncOp) -> None:
             continue
         for changed in _lowered_complement(op, complements[op]) if op in complements else (op,):
             changed.attributes["mach.bits"] = IntegerAttr(bits, 64)
+
+
+def loosen_exponents(function: gpu.FuncOp) -> int:
+    """Lets tangents that are part of exponents have an absolute error instead of a relative one. Returns how many."""
+    found = [op for op in function.walk() if isinstance(op, math.TanhOp) and _is_approximate(op)]
+    found = [op for op in found if _element(op.result) is Float32Type]
+    needed = _needed([*function.walk()]) if found else {}
+    found = [op for op in found if _gives_exponents(op.result, needed)]
+    for op in found:
+        op.attributes["mach.absolute"] = UnitAttr()
+    return len(found)
+
+
+def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
+    """Does nothing come of a value but exponentials of few bits, and of maxima any?"""
+    waiting, seen = [(value, False)], set[tuple[SSAValue, bool]]()
+    while waiting:
+        value, reduced = waiting.pop()
+        if (value, reduced) in seen:
+            continue
+        seen.add((value, reduced))
+        for use in value.uses:
+            op = use.operation
+            if op.name in EXPONENTIALS:
+                if not reduced and needed[op.results[0]] > max(NARROW.values()):
+                    return False
+                continue
+            given = op.parent_op() if isinstance(op, scf.YieldOp) else op
+            if isinstance(given, LOOPS_AND_BRANCHES):
+                groups = [group for group in carried_together(given) if value in group]
+                waiting += [(v, reduced) for group in groups for v in group]
+                if not groups:
+                    return False
+            elif isinstance(op, xt.ReductionOp) and op.kind in EXTREMES:
+                waiting.append((op.result, True))
+            elif op.name in _SHIFTS and not (isinstance(op, arith.SelectOp) and use.index == 0):
+                waiting += [(r, reduced) for r in op.results]
+            elif isinstance(op, arith.MulfOp) and any(
+                isinstance(v.owner, vector.BroadcastOp | arith.ConstantOp) for v in op.operands
+            ):
+                waiting.append((op.result, reduced))
+            else:
+                return False
+    return True
 
 
 def _is_quotient(op: Operation) -> bool:

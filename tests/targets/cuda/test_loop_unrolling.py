@@ -155,7 +155,8 @@ def test_what_a_launch_stores_to_under_another_name_is_read_in_order(host_launch
     for args in ((x[:40], x[40:]), (x, x), (x[:50], x[1:51])):
         kernel.options(target="sm_90a")[1](*args, 30)
     reads = [each.code.decode().count("ld.global") for each in host_launches.launches]
-    assert reads[0] == 41 * reads[1] and reads[1] == reads[2]
+    # 32 in front of the loop and in it, 8 of what is left over, and one of that.
+    assert reads[0] == 73 * reads[1] and reads[1] == reads[2]
 
 
 @tw.kernel

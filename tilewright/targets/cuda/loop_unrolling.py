@@ -216,9 +216,7 @@ def _unroll(loop: scf.ForOp, times: int, ahead: bool = False) -> tuple[scf.ForOp
     true = at.add(arith.ConstantOp.from_int_and_width(1, 1))
     with _assumed(loop) as assumed:
         guards, stores = _guards(assumed.body.block), _stores(assumed)
-        body, reads, then = _side_by_side(
-            assumed, times, {guard.results[0]: true for guard in guards}
-        )
+        body, reads = _side_by_side(assumed, times, {guard.results[0]: true for guard in guards})
     for branch in _unchanging(loop):
         end = at.add(arith.SelectOp(branch.cond, end, loop.lb))
     # Where a guard no longer holds, what is left over begins.
@@ -231,18 +229,16 @@ def _unroll(loop: scf.ForOp, times: int, ahead: bool = False) -> tuple[scf.ForOp
     rest = with_start(loop, main.results[:-1])
     rest.operands[0] = main.results[-1]
     if ahead and stores:
-        # Each reads for the same one of the next lot when it has used what was read for it.
-        order = [op for turn in zip(then, reads, strict=True) for ops in turn for op in ops]
-        late = dict.fromkeys((op for ops in then for op in ops), 1)
-        expand([PipelineSchedule(main, late, order)])
+        order = [*body.ops][:-1]
+        expand([PipelineSchedule(main, dict.fromkeys(order[reads:], 1), order)])
     return rest, stores
 
 
 def _side_by_side(
     loop: scf.ForOp, times: int, holds: Mapping[SSAValue, SSAValue]
-) -> tuple[Block, list[list[Operation]], list[list[Operation]]]:
-    """So many iterations, in which comparisons hold; behind what is carried it gives the next counter. And the ops of
-    each: those that read in front of all others, and these, which take nothing of them but what was read, in words."""
+) -> tuple[Block, int]:
+    """So many iterations, in which comparisons hold; behind what is carried it gives the next counter. And how many ops
+    stand in front: all that the others take of them is what they read, in words."""
     old = loop.body.block
     body = Block(arg_types=[*old.arg_types, loop.lb.type])
     first = (_first(loop) if _stores(loop) else None) or set()
@@ -254,25 +250,23 @@ def _side_by_side(
         if used and not {*op.results} & {*read}:
             then.add(op)
     turns = [dict(holds) for _ in range(times)]
-    carried, made = body.args[1:-1], dict[int, list[list[Operation]]]()
-    for late, part in enumerate((first, then)):
-        number, made[late] = body.args[0], []
+    carried, number, reads = body.args[1:-1], body.args[0], 0
+    for part in filter(None, (first, then)):
+        number, reads = body.args[0], len([*body.ops])
         for copies in turns:
             copies |= {old.args[0]: number, **dict(zip(old.args[1:], carried, strict=True))}
-            ops: list[Operation] = []
-            if late:
-                copies |= {v: _cast(ops, copies[v], v.type) for v in read}
-            ops += [op.clone(copies) for op in left if op in part]
-            if late:
+            if part is then:
+                copies |= {v: _cast(body, copies[v], v.type) for v in read}
+            body.add_ops([op.clone(copies) for op in left if op in part])
+            if part is then:
                 carried = [copies.get(v, v) for v in terminator(old).operands]
             else:
-                copies |= {v: _cast(ops, copies[v], _words(v.type)) for v in read}
+                copies |= {v: _cast(body, copies[v], _words(v.type)) for v in read}
             following = arith.AddiOp(number, loop.step)
+            body.add_op(following)
             number = following.result
-            made[late].append([*ops, following])
-            body.add_ops(made[late][-1])
     body.add_op(scf.YieldOp(*carried, number))
-    return body, made[0], made[1]
+    return body, reads
 
 
 def _words(type: Attribute) -> Attribute:
@@ -282,8 +276,9 @@ def _words(type: Attribute) -> Attribute:
     return VectorType(i32, [size // WORD]) if fills and not size % WORD else type
 
 
-def _cast(ops: list[Operation], value: SSAValue, type: Attribute) -> SSAValue:
+def _cast(block: Block, value: SSAValue, type: Attribute) -> SSAValue:
     if value.type == type:
         return value
-    ops.append(vector.BitcastOp(value, type))
-    return ops[-1].results[0]
+    cast = vector.BitcastOp(value, type)
+    block.add_op(cast)
+    return cast.results[0]

@@ -26,6 +26,7 @@ from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.merge_programs import merge_programs
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
+from tilewright.passes.precision import loosen_exponents
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.interleave_products import interleave_products
@@ -139,6 +140,7 @@ COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
     MERGE_PROGRAMS,
     Pass("scaled-maxima", scale_maxima, W),
+    Pass("exponents", loosen_exponents, W, optional=True),
     CLEANUP,
     Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
     CLEANUP,
