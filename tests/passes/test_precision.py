@@ -56,6 +56,30 @@ def test_what_is_kept_as_f32_or_may_cancel_is_computed_so() -> None:
     assert bits(BF16, False, True)[:2] == [24, 24]
 
 
+@tw.kernel
+def capped(X, Y, S, cap, KEPT: tw.constexpr):  # pyright: ignore
+    """Shares by exponentials of capped numbers; S is the capped ones or their maxima, if asked for."""
+    s = tw.tanh(tw.load_tile(tw.init_tile(X, [0, 0], (4, 64)))) * cap
+    top = tw.max(s, 1)
+    each = tw.exp(tw.where(s > -1, s, -1e30) - top) if KEPT == "asked" else tw.exp(s - top)
+    tw.store_tile((each / tw.sum(each, 1)).to(Y.dtype), tw.init_tile(Y, [0, 0], (4, 64)))
+    if KEPT == "number":
+        tw.store_tile(s, tw.init_tile(S, [0, 0], (4, 64)))
+    if KEPT == "maximum":
+        tw.store_tile(top, tw.init_tile(S, [0, 0], (4, 1)))
+
+
+@pytest.mark.parametrize(
+    "dtype, kept, may",
+    [(BF16, "", True), (F16, "", True), (F32, "", False)]
+    + [(BF16, kept, False) for kept in ("number", "maximum", "asked")],
+)
+def test_tangents_may_be_less_exact_in_exponents_alone(dtype: Any, kept: str, may: bool) -> None:
+    x = np.zeros((4, 64), np.float32)
+    text = capped.compile(x, x.astype(dtype), x, 1.0, kept, target="sm_90a").ir["mach"]
+    assert ("mach.absolute" in text) == may
+
+
 def test_conversions_of_what_was_not_approximate_stay_exact() -> None:
     @tw.kernel
     def convert(X, Y, EXP: tw.constexpr):  # pyright: ignore

@@ -101,6 +101,7 @@ def test_sums_are_kept_per_lane(kind: str) -> None:
     )
     assert "deferred-reduction" in names
     assert "vector<64x4xf32> -> vector<64x1xf32>" in ir["stage"]
+    assert ("mach.absolute" in ir["stage"]) == (kind == "cap")
     # A loop without masks, and one or two with them; the last product of each iteration runs beside the next.
     assert ir["stage"].count("{pending = 1 : i64}") == {"cap": 2, "window": 6, "bias": 2}[kind]
 
