@@ -250,10 +250,14 @@ def _side_by_side(
         if used and not {*op.results} & {*read}:
             then.add(op)
     turns = [dict(holds) for _ in range(times)]
-    carried, number, reads = body.args[1:-1], body.args[0], 0
+    carried, reads = body.args[1:-1], 0
+    numbers: list[SSAValue] = []
     for part in filter(None, (first, then)):
-        number, reads = body.args[0], len([*body.ops])
-        for copies in turns:
+        numbers, reads = [body.args[0]], len([*body.ops])
+        for _ in turns[1:]:
+            body.add_op(following := arith.AddiOp(numbers[-1], loop.step))
+            numbers.append(following.result)
+        for copies, number in zip(turns, numbers, strict=True):
             copies |= {old.args[0]: number, **dict(zip(old.args[1:], carried, strict=True))}
             if part is then:
                 copies |= {v: _cast(body, copies[v], v.type) for v in read}
@@ -262,10 +266,8 @@ def _side_by_side(
                 carried = [copies.get(v, v) for v in terminator(old).operands]
             else:
                 copies |= {v: _cast(body, copies[v], _words(v.type)) for v in read}
-            following = arith.AddiOp(number, loop.step)
-            body.add_op(following)
-            number = following.result
-    body.add_op(scf.YieldOp(*carried, number))
+    after = arith.AddiOp(numbers[-1], loop.step)
+    body.add_ops([after, scf.YieldOp(*carried, after.result)])
     return body, reads
 
 
