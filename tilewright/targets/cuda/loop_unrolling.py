@@ -251,9 +251,10 @@ def _side_by_side(
             then.add(op)
     turns = [dict(holds) for _ in range(times)]
     carried, reads = body.args[1:-1], 0
-    numbers: list[SSAValue] = []
+    numbers = list[SSAValue]()
     for part in filter(None, (first, then)):
-        numbers, reads = [body.args[0]], len([*body.ops])
+        reads = len([*body.ops])
+        numbers = [SSAValue.get(body.args[0])]
         for _ in turns[1:]:
             body.add_op(following := arith.AddiOp(numbers[-1], loop.step))
             numbers.append(following.result)
