@@ -8,8 +8,9 @@
                                                                 (as it was) }
 
 Requires: the program of a thread. Guarantees: the same iterations in the same order; where a loop stores, too, what it
-reads of arrays that nothing writes is read in front of the stores of all iterations that run side by side. Where rows
-are compared with the ends of arrays, the iterations in which all are inside run so, without comparing.
+reads of arrays that nothing writes is read in front of the stores of all iterations that run side by side, and of those
+before them (`loop_pipeliner`). Where rows are compared with the ends of arrays, the iterations in which all are inside
+run so, without comparing.
 
 Takes part, in code for launches of few programs, or for a workgroup that has a multiprocessor to itself: a loop that
 does nothing but read memory, compute, and store to other arrays, and reads so little in an iteration that memory waits
