@@ -144,6 +144,24 @@ def test_loops_that_store_read_first_what_nothing_writes(turns, in_place, column
 
 
 @tw.kernel
+def running(X, Y, BD: tw.constexpr):
+    total = tw.zeros((1, BD), tw.f32)
+    for t in range(X.shape[0]):
+        total += tw.load_tile(tw.init_tile(X, [t, 0], (1, BD))).to(tw.f32)
+        tw.store_tile(total, tw.init_tile(Y, [t, 0], (1, BD)))
+
+
+@pytest.mark.parametrize("dtype", [tw.bf16, tw.f16, tw.i8])
+@pytest.mark.parametrize("columns", [32, 64, 128])
+def test_words_are_held_until_the_next_lot(dtype, columns, rng):
+    """Of one, two and four numbers in a thread."""
+    x = rng.integers(-3, 4, (150, columns)).astype(dtype.numpy)
+    y = np.full(x.shape, np.nan, np.float32)
+    run_threads(lowered(running, (x, y), True, BD=columns), [describe(x), describe(y)], (1, 1, 1))
+    np.testing.assert_array_equal(y, x.astype(np.float32).cumsum(0))
+
+
+@tw.kernel
 def shifted(X, Y, N):
     for t in range(N):
         x = tw.load_tile(tw.init_tile(X, [t, 0], (1, 64)))
