@@ -42,3 +42,34 @@ def test_residuals(dtype, m, n, rng):
     products = text.rfind("stage.mma.issue")
     assert text.rfind("-> vector<64x64x", 0, products) > 0
     assert "load_tile" in text[:products] and "load_tile" in text[products:]
+
+
+@tw.kernel
+def in_loops(
+    A, scale, W, bias, V, Y, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64
+):
+    """((A scale) W + bias) V, two loops of products in one another."""
+    m = tw.program_id(0) * BM
+    acc = tw.zeros((BM, BN), tw.f32)
+    for n in range(0, V.shape[0], BN):
+        added = tw.load_tile(tw.init_tile(bias, [n], (1, BN)))
+        inner = tw.zeros((BM, BN), tw.f32)
+        for k in range(0, A.shape[1], BK):
+            by = tw.load_tile(tw.init_tile(scale, [k], (1, BK)))
+            a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK))) * by
+            inner = tw.tile_mma(a, tw.load_tile(tw.init_tile(W, [k, n], (BK, BN))), inner)
+        b = tw.load_tile(tw.init_tile(V, [n, 0], (BN, BN)))
+        acc = tw.tile_mma((inner + added.to(tw.f32)).to(V.dtype), b, acc)
+    tw.store_tile(acc.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+def test_rows_are_loaded_ahead_in_loops_in_one_another(rng):
+    shapes = (64, 128), (128,), (128, 128), (128,), (128, 64)
+    a, scale, w, bias, v = (rng.standard_normal(s).astype(BF16) for s in shapes)
+    y = np.full((64, 64), np.nan, BF16)
+    run(in_loops, [a, scale, w, bias, v, y], 1, 1)
+    wide = [x.astype(np.float64) for x in (a, scale, w, bias, v)]
+    assert error(y, (wide[0] * wide[1] @ wide[2] + wide[3]) @ wide[4]) < 8e-3
+    assert (
+        "stage.mma.issue" in in_loops.compile(a, scale, w, bias, v, y, target="sm_90a").ir["stage"]
+    )

@@ -51,7 +51,8 @@ def load_ahead(function: gpu.FuncOp) -> int:
     """Loads rows and columns that threads need beside products, such as scales, an iteration ahead. Returns how
     many."""
     count = 0
-    for loop in [op for op in function.walk() if isinstance(op, scf.ForOp)]:
+    # Inner ones first: a loop that is expanded is made anew, with all that is in it.
+    for loop in reversed([op for op in function.walk() if isinstance(op, scf.ForOp)]):
         block = loop.body.block
         kinds = {type(op) for op in block.ops}
         if stage.ProductIssueOp not in kinds or stage.GatherIssueOp in kinds:
