@@ -13,6 +13,7 @@ from tilewright import dtypes
 from tilewright import graph as G
 from tilewright.graph import fuse, sections
 from tilewright.graph.algebra import base_two
+from tilewright.graph.costs import passes
 from tilewright.graph.partition import Group, Partition
 from tilewright.graph.repeats import folded
 from tilewright.graph.sections import schedule
@@ -351,3 +352,31 @@ def test_what_no_tile_has_neighbours_of_is_brought_together_first(monkeypatch):
     monkeypatch.setattr(run, "_scheduled", lambda sizes: schedule(graph.bound(sizes), rates=dear))
     want = convolution(x.astype(np.float64), w.astype(np.float64))
     assert np.linalg.norm(run(x, w) - want) <= 2e-6 * np.linalg.norm(want)
+
+
+def test_a_kernel_is_cut_where_two_are_faster():
+    """A norm of what two products make would compute them once for each pass over its rows."""
+
+    def mixed(x, up, down, weight):
+        y = x + np.einsum("jl,bld->bjd", down, G.gelu(np.einsum("lk,bkd->bld", up, x)))
+        return y, G.rms_norm(y, weight)
+
+    shapes = (64, 192, 512), (256, 192), (192, 256), (512,)
+    made = schedule(G.trace(mixed, *(G.array(s, dtypes.bf16) for s in shapes)), "sm_90a")
+    for kernel in made.kernels:
+        assert set(passes(kernel.nest, kernel.tiling).values()) == {1} or not kernel.tiling.cores
+    assert len(made.kernels) > 1 and made.cuts
+
+
+def test_tiles_lie_along_what_has_neighbours():
+    """Rows of a table are gathered whole; a norm of groups has a program for each."""
+    ids, table = G.array((8192, 26), dtypes.i64), G.array((26000, 16), dtypes.bf16)
+    made = schedule(G.trace(lambda ids, t: t[ids], ids, table), "sm_90a")
+    assert made.kernels[-1].tiling.step[made.kernels[-1].nest.axes[-1]] == 16
+
+    def norm(x):
+        wide = x.reshape(8, 32, 10, 32, 32)
+        return wide - wide.mean((2, 3, 4), keepdims=True)
+
+    made = schedule(G.trace(norm, G.array((8, 320, 32, 32), dtypes.bf16)), "sm_90a")
+    assert all(k.cost.programs >= 256 for k in made.kernels if k.nest.outputs[-1] == "out")

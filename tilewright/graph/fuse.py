@@ -2,6 +2,7 @@
 
 Every Task starts as a kernel of its own. Then, from the end of the graph to its start, the kernel that makes a Buffer
 is fused with those that read it if there is a nest of both, tiles for it, and the time is less than that of the two.
+What was fused all at once is cut again where two kernels are faster.
 A Buffer that is fused away is never in global memory; each reader may compute it again if that is cheaper. At last
 kernels that read the same Buffer, none of which waits for another, are one where that is faster: it is read once, by
 one launch.
@@ -211,14 +212,19 @@ class Fusion:
                 if len(self.partition.of[name]) == 1 and products < same[name]:
                     parts, same[name] = self.cone(name, products)
                     self.try_fuse(parts)
-        for name in latest:
-            for reader in sorted(self.readers[name], key=lambda n: -self.order[n]):
-                self.try_fuse([self.partition.of[name], self.partition.of[reader]], name)
+        self.fuse_pairs(latest)
         for group in list(self.partition.groups):
             if group in self.partition.groups:
                 self.hand_over(group)
+        pieces = {name for group in list(self.partition.groups) for name in self.cut(group)}
+        self.fuse_pairs([name for name in latest if name in pieces])
         for siblings in self.siblings():
             self.try_beside(*siblings)
+
+    def fuse_pairs(self, names: Iterable[str]) -> None:
+        for name in names:
+            for reader in sorted(self.readers[name], key=lambda n: -self.order[n]):
+                self.try_fuse([self.partition.of[name], self.partition.of[reader]], name)
 
     def siblings(self) -> Iterator[tuple[list[str], str, str]]:
         """Tasks that read one Buffer, then those that make parts of one whole; what they do, and to what."""
@@ -265,6 +271,38 @@ class Fusion:
             others = [g for g in self.partition.groups if g != group and g not in makers]
             after = Partition(self.sources, [*others, given, left])
             self.partition = self.partition if after.is_cyclic else after
+
+    def cut(self, group: Group) -> Group:
+        """Makes one kernel two, and so each of these, as long as that is faster: behind one of its sums, or behind what
+        is made of it element by element. Returns the Tasks of a kernel that was cut.
+
+        What became a kernel at once was faster than all of its Tasks apart, which says nothing of any two.
+        """
+        whole, names = self.kernel(group), self.in_order(group)
+        sums = [n for n in names if self.statements[n].is_reduction]
+        found: dict[Group, float] = {}
+        for name in sums if len(sums) > 1 else ():
+            first = {name}
+            for each in reversed(names):
+                if self.readers[each] & first:
+                    first.add(each)
+            ended = set(first)
+            for each in names:
+                if each not in sums and (inner := self.sources[each] & group) and inner <= ended:
+                    ended.add(each)
+            for part in {Group(first), Group(ended)} - {group}:
+                made = [self.kernel(g) for g in (part, group - part)]
+                found[part] = sum(k.cost.seconds if isinstance(k, Kernel) else inf for k in made)
+        part = min(found, key=found.__getitem__, default=group)
+        if isinstance(whole, str) or found.get(part, inf) >= whole.cost.seconds * WORTH:
+            return Group()
+        others = [g for g in self.partition.groups if g != group]
+        self.partition = Partition(self.sources, [*others, part, group - part])
+        why = f"fused, {_time(whole.cost.seconds)} would be more than {_time(found[part])} apart"
+        self.why |= dict.fromkeys(part, why)
+        for each in (part, group - part):
+            self.cut(each)
+        return group
 
     def cone(self, name: str, products: int) -> tuple[list[Group], int]:
         """The groups that a Task needs, through up to so many products in a row; none if one is more than a Task.

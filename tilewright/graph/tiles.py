@@ -8,10 +8,11 @@ descent on its estimate of the time, within the room that the machine has for va
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from math import inf
+from math import inf, prod
 from typing import TypeAlias
 
 from tilewright.graph.affine import Affine
@@ -59,13 +60,39 @@ def _moves_alone(entry: Entry, tiled: Sequence[str]) -> bool:
 def tile(nest: Nest, rates: Rates) -> tuple[Tiling, Cost] | str:
     """The cheapest tiling that was found and what it costs, or why there is none."""
     carried = nest.recurrence
-    serial = frozenset((carried.axis,)) if carried is not None else frozenset()
-    near = carried.near if carried is not None else frozenset()
+    serial = frozenset((carried.axis,)) if carried is not None else frozenset[str]()
     cores = {n: c for n, s in nest.statements.items() if (c := core_of(s, nest.extents, serial))}
-    tiled = _tiled_axes(nest, cores, serial)
-    if isinstance(tiled, str):
-        return tiled
-    axes = nest.axes
+    costs = Costs(nest, cores, rates)
+    found = dict.fromkeys(
+        _tiled_axes(nest, cores, serial, f) for f in _firsts(costs, cores, serial)
+    )
+    made = [t if isinstance(t, str) else _tile_along(costs, cores, t) for t in found]
+    fit = [each for each in made if not isinstance(each, str)]
+    return min(fit, key=lambda each: each[1].seconds) if fit else made[0]
+
+
+def _firsts(
+    costs: Costs, cores: Mapping[str, Core], serial: frozenset[str]
+) -> Iterator[tuple[str, ...]]:
+    """Axes that are tiled before others. Where no product says which, and there are more than two: also each with the
+    one along which most of what is loaded has its neighbours."""
+    yield ()
+    extents, runs = costs.nest.extents, Counter[str]()
+    long = [a for a in costs.axes if extents[a] > 1 and a not in serial]
+    for s in costs.counted:
+        for load in s.loads:
+            runs[costs.run_of(load.access)] += prod(extents[a] for a in s.statement.axes)
+    if not cores and len(long) > 2 and (run := max(runs, key=runs.__getitem__, default="")) in long:
+        yield from ((run, a) for a in reversed(long) if a != run)
+
+
+def _tile_along(
+    costs: Costs, cores: Mapping[str, Core], tiled: tuple[str, ...]
+) -> tuple[Tiling, Cost] | str:
+    """The cheapest tiling of these axes, or why there is none."""
+    nest, rates, carried, axes = costs.nest, costs.rates, costs.nest.recurrence, costs.axes
+    serial = frozenset((carried.axis,)) if carried is not None else frozenset[str]()
+    near = carried.near if carried is not None else frozenset[str]()
     blockable = _blockable(nest, axes) - serial - (carried.whole if carried is not None else serial)
     in_core = {a for c in cores.values() for a in (c.m, c.n, c.k)}
     rows, runs = _units(nest, cores, rates)
@@ -90,7 +117,6 @@ def tile(nest: Nest, rates: Rates) -> tuple[Tiling, Cost] | str:
             ways.extend((spread, s) for s in steps)
         options[axis] = ways
     choices = list(options.values())
-    costs = Costs(nest, cores, rates)
 
     def made(choice: tuple[Way, ...]) -> Tiling:
         mapping: dict[str, Mapped] = {
@@ -156,8 +182,9 @@ def _blockable(nest: Nest, axes: tuple[str, ...]) -> set[str]:
 
 
 def _tiled_axes(
-    nest: Nest, cores: Mapping[str, Core], serial: frozenset[str]
+    nest: Nest, cores: Mapping[str, Core], serial: frozenset[str], first: tuple[str, ...] = ()
 ) -> tuple[str, ...] | str:
+    """The axes that are tiled, those of products before `first` and any other."""
     tiled = dict.fromkeys(a for c in cores.values() for a in (c.m, c.n, c.k))
     fault = _rank_fault(nest.statements.values(), cores, tiled)
     if fault is not None:
@@ -166,7 +193,8 @@ def _tiled_axes(
     rest = [s for n, s in nest.statements.items() if n not in cores]
     rest.sort(key=lambda s: not s.is_reduction)
     for statement in rest:
-        wanted = [*statement.reduced[-1:], *reversed(statement.kept), *statement.reduced[:-1]]
+        own = [a for a in first if a in statement.axes]
+        wanted = [*own, *statement.reduced[-1:], *reversed(statement.kept), *statement.reduced[:-1]]
         for axis in wanted:
             if axis in tiled or axis in serial or nest.extents[axis] == 1:
                 continue
