@@ -16,7 +16,7 @@ from xdsl.ir import Operation
 from tilewright import reference
 from tilewright.diagnostics import CheckError
 from tilewright.dialects.mach import InstrOp
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 from tilewright.targets import base
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.cuda import pipeline

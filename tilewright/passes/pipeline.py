@@ -27,9 +27,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError, did_you_mean
 from tilewright.frozen import frozen, record
+from tilewright.observer import Observer, ignore
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.observer import Observer, ignore
 
 M = TypeVar("M")
 U = TypeVar("U", bound="Unit[Any]")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runti
 from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError, did_you_mean
 from tilewright.frozen import frozen
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,6 +29,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of, unsupported
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.pointer import LLVMPointerType
+from tilewright.observer import Observer, ignore
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.all_reduce import all_reduce
 from tilewright.passes.array_arguments import array_arguments
@@ -43,7 +44,6 @@ from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.loop_nests import loop_nests
-from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.other_integers import other_integers
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.ranked_arguments import ranked_arguments

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.arguments import Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target
 
 if TYPE_CHECKING:

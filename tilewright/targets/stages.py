@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

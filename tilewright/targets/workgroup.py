@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.observer import Observer
 from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
-from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.scalar_memory import scalar_memory

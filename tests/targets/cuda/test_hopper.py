@@ -19,7 +19,7 @@ from tests.targets.cuda.threads import run_threads
 from tilewright import uarch
 from tilewright.diagnostics import CheckError
 from tilewright.dialects.text import parse_module
-from tilewright.passes.observer import ignore
+from tilewright.observer import ignore
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.lowered import LoweredThread

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import uarch
-from tilewright.passes.observer import ignore
+from tilewright.observer import ignore
 from tilewright.reference.engine import Schedule
 from tilewright.targets.base import Target
 from tilewright.targets.cuda.interpret import interpret

@@ -14,9 +14,9 @@ from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tests.texts import parse_module
 from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
+from tilewright.observer import ignore
 from tilewright.passes import budget
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.observer import ignore
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.entry import enter
 from tilewright.targets.xe import offline, pipeline

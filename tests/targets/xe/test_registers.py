@@ -17,8 +17,8 @@ from tests.targets.xe.conftest import build
 from tests.texts import parse_module
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
+from tilewright.observer import ignore
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.observer import ignore
 from tilewright.targets.stages import StageTexts
 from tilewright.targets.xe import offline, target
 from tilewright.targets.xe.fold import fold

@@ -16,11 +16,11 @@ from xdsl.ir import Operation
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.observer import Observer, ignore
 from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.kernel import IN_PASSES, integer, level_of
 from tilewright.passes.kernel_outlining import outline_launches
-from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.own_memory import own_memory
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.codegen.jit import compile_object
 from tilewright.codegen.loading import Ahead, prompt
 from tilewright.codegen.printer import Printer, emit_early, emit_parts
+from tilewright.observer import Observer
 from tilewright.passes.kernel import kernel_of, level_of
-from tilewright.passes.observer import Observer
 from tilewright.passes.program_numbers import ProgramNumbers
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import CpuMachine

@@ -14,12 +14,12 @@ from tilewright.codegen.tiles import element_of
 from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.nesting import terminator
 from tilewright.frozen import record
+from tilewright.observer import Observer, ignore
 from tilewright.passes.alike_loops import share_alike_loops
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.kernel import merged_of, programs_of
 from tilewright.passes.merge_programs import merge_programs
-from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.packing import PackingRewriter, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.precision import lower_precision

@@ -15,7 +15,7 @@ from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import host_core
 from tilewright.diagnostics import UnsupportedError
 from tilewright.knobs import thread_count
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target

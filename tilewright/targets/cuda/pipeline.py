@@ -19,12 +19,12 @@ from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
 from tilewright.frozen import record
 from tilewright.layout import LayoutError
+from tilewright.observer import Observer, ignore
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import level_of, programs_of
 from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.merge_programs import merge_programs
-from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.precision import loosen_exponents
 from tilewright.passes.scaled_maxima import scale_maxima

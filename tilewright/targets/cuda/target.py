@@ -23,8 +23,8 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach
 from tilewright.dtypes import DType
+from tilewright.observer import Observer, ignore
 from tilewright.passes.memory_objects import arg_facts
-from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.cuda import driver, inspect, streams
 from tilewright.targets.cuda.executable import CudaExecutable

@@ -11,9 +11,9 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.frozen import record
+from tilewright.observer import Observer
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import LEVEL, integer, level_of, subgroups_of
-from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.thread_ids import threads_in_line
 from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU

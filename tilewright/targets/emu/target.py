@@ -16,7 +16,7 @@ from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import native
 from tilewright.diagnostics import CheckError, CompileError, Location, location_of, unsupported
 from tilewright.knobs import thread_count
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck

@@ -14,6 +14,7 @@ from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.frozen import field, record
+from tilewright.observer import Observer, ignore
 from tilewright.passes.budget import OutOfTime, TimeBudget
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import (
@@ -25,7 +26,6 @@ from tilewright.passes.kernel import (
     kernel_of,
     level_of,
 )
-from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.xegpu import pipeline as xegpu

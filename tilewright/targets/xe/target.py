@@ -19,7 +19,7 @@ from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dtypes import from_mlir
-from tilewright.passes.observer import Observer, ignore
+from tilewright.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.stages import StageTexts, Texts, source_of
 from tilewright.targets.xe import offline, opencl, spirv_reader
