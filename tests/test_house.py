@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tilewright"
 
 GROUND = {
-    "arguments", "cache", "diagnostics", "dtypes", "forks", "frames", "frozen", "knobs", "prepacked",
-    "printed", "private", "records", "rules",
+    "arguments", "cache", "diagnostics", "dtypes", "forks", "frames", "frozen", "knobs", "observer",
+    "prepacked", "printed", "private", "records", "rules",
 }  # fmt: skip
 """What every part may import."""
 BELOW: dict[str, set[str]] = {
