@@ -210,7 +210,7 @@ def body() -> str:
     names = ", ".join(f"`tw.{dtype}`" for dtype in dtypes.ALL)
     rules = (promote.__doc__ or "").partition("\n\n")[2]
     parts.append("\n" + TYPES.format(dtypes=names, promotion=_markdown(rules)))
-    parts.append("### `x.to(dtype)`\n\n" + _entry(values.Value.to))
+    parts.append("### `x.to(dtype, bitcast=False)`\n\n" + _entry(values.Value.to))
     documented: set[str] = set()
     for title, module, names in GROUPS:
         parts.append(f"## {title}\n" + (MAPS if module is maps else ""))

@@ -108,3 +108,29 @@ def test_parts_change_places(target, shifts, dtype):
     np.testing.assert_array_equal(y, np.roll(x, shifts, (0, 1)))
     turned = np.concatenate([-x[:, 32:], x[:, :32]], 1)
     np.testing.assert_array_equal(z, np.roll(turned, 4, 0))
+
+
+@tw.kernel
+def read_as(X, Y, N: tw.constexpr, T: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, N)))
+    tw.store_tile(x.to(T, bitcast=True), tw.init_tile(Y, [0, 0], (4, N)))
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [
+        ("f4", tw.i32),
+        ("u4", tw.f32),
+        ("f2", tw.u16),
+        ("i2", tw.bf16),
+        ("f8", tw.i64),
+        ("i4", tw.u32),
+    ],
+    ids=str,
+)
+def test_the_same_bits_are_read_as_another_dtype(target, source, dtype):
+    x = fresh_rng().integers(0, 256, (4, 32 * np.dtype(source).itemsize)).astype(np.uint8)
+    x = x.view(source)
+    y = poison(4, 32, dtype=dtype.numpy)
+    read_as.options(target=target)[1](x, y, N=32, T=dtype)
+    np.testing.assert_array_equal(y.view(np.uint8), x.view(np.uint8))

@@ -335,6 +335,7 @@ CASES = {
         ("x[0, 0]", "hint: values have no elements by index", "x[0, 0]"),
         ("x[:, tw.program_id(0):]", "hint: a part somewhere else is loaded", "x[:, tw.program_id(0):]"),
         ("x[:, 1.5:]", "bounds that are integers of compile time", "x[:, 1.5:]"),
+        ("x.to(tw.i16, bitcast=True)", "f32 has no bits that are read as i16", "x.to(tw.i16, bitcast=True)"),
         ("x[9:]", "a slice of 0 of 8 elements", "x[9:]"),
         ("tw.concat(x, 1)", "concat takes values: tw.concat((a, b), 1)", "x"),
         ("tw.roll(x, tw.program_id(0), 1)", "hint: load the tile from another place", "tw.program_id(0)"),

@@ -255,10 +255,12 @@ def whole_number(x: object) -> str | None:
     return "a // b of integers is an integer, a / b is not" if isinstance(x, float) else None
 
 
-def to(value: Value, dtype: DType) -> Value:
+def to(value: Value, dtype: DType, bitcast: bool = False) -> Value:
     """Converts elementwise; `Value.to` says how each conversion rounds."""
     dtype = expect_dtype(dtype, "to() takes")
     source = value.dtype
+    if bitcast:
+        return _same_bits(value, dtype)
     if source is dtype:
         return Value(value.ssa, dtype, value.shape)
     if dtype.is_bool:
@@ -272,6 +274,20 @@ def to(value: Value, dtype: DType) -> Value:
     if dtype.is_float:
         return _int_to_float(value, dtype)
     return _int_to_int(value, dtype)
+
+
+def _same_bits(value: Value, dtype: DType) -> Value:
+    source = value.dtype
+    fixed = (dtypes.i1, dtypes.tf32, dtypes.index)
+    if source.bits != dtype.bits or source in fixed or dtype in fixed:
+        raise ArgumentError(
+            "dtype",
+            f"{source} has no bits that are read as {dtype}",
+            rule="a bitcast is between floats and integers of one width; i1, tf32 and index have none",
+        )
+    if source.arith == dtype.arith:
+        return Value(computed(value), dtype, value.shape)
+    return _emit(arith.BitcastOp, value, dtype)
 
 
 def _emit(op: Any, value: Value, dtype: DType) -> Value:

@@ -119,7 +119,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "Types": {
         "cast astype type": "x.to(dtype)",
-        "bitcast": "; on the host: array.view(dtype)",
+        "bitcast": "x.to(dtype, bitcast=True); on the host: array.view(dtype)",
         "float64 double": "tw.f64",
         "float32 float": "tw.f32",
         "float16 half": "tw.f16",
@@ -171,7 +171,8 @@ METHODS: dict[str, str] = {
     "numel": "x.shape",
     "dim": "x.ndim",
     "stride": "A.strides",
-    "view": "; values have two dimensions: load the tile in the shape that is needed; as another dtype: on the host",
+    "view": "; values have two dimensions: load the tile in the shape that is needed; as another"
+    " dtype: x.to(dtype, bitcast=True)",
     "copy": "; values never change: another name is another value",
     "clone": "; values never change: another name is another value",
     "float": "x.to(tw.f32)",

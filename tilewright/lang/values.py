@@ -71,12 +71,13 @@ class Value:
         """2 for the value of a tile, 0 for a scalar."""
         return len(self.shape)
 
-    def to(self, dtype: DType) -> Value:
+    def to(self, dtype: DType, *, bitcast: bool = False) -> Value:
         """The value converted to ``dtype``, elementwise.
 
         Float to float rounds to nearest even; float to integer truncates toward zero, and values
         outside the integer's range (or NaN) give an unspecified result; integer to a narrower
-        integer wraps; anything to i1 is ``!= 0``.
+        integer wraps; anything to i1 is ``!= 0``. With ``bitcast`` the same bits are read as another dtype of
+        as many: ``x.to(tw.i32, bitcast=True)`` of f32 is its sign, exponent and fraction.
 
         >>> @tw.kernel
         ... def cast(X, Y):
@@ -88,7 +89,7 @@ class Value:
         """
         from tilewright.lang import convert
 
-        return convert.to(self, dtype)
+        return convert.to(self, dtype, bitcast)
 
     def item(self) -> Value:
         """The only element of a 1x1 tile, as a scalar."""
