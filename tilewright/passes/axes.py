@@ -30,6 +30,7 @@ from xdsl.utils.disjoint_set import DisjointSet
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -74,12 +75,8 @@ class Axes:
     def __init__(self, kernel: gpu.FuncOp, ranked: bool = False):
         self.ranked = ranked
         """Whether the workgroups of a cluster may each take a part of its sums."""
-        self.values: list[SSAValue] = []
-        for op in kernel.walk():
-            self.values += [r for r in op.results if shape_of(r) is not None]
-            for region in op.regions:
-                for block in region.blocks:
-                    self.values += [a for a in block.args if shape_of(a) is not None]
+        made = (value for op in kernel.walk() for value in values_made(op))
+        self.values = [value for value in made if shape_of(value) is not None]
         self.tied = DisjointSet[Axis]([(v, d) for v in self.values for d in axes_of(v)])
         self.fixed: set[Axis] = set()
         self.combined: set[Axis] = set()

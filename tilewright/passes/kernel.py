@@ -86,8 +86,7 @@ def integer(op: Operation, name: str, default: int) -> int:
 
 def subgroups_of(kernel: Operation) -> int:
     """How many subgroups a kernel says that its workgroups have; 1 where it says nothing."""
-    found = kernel.attributes.get(SUBGROUPS)
-    return found.value.data if isinstance(found, IntegerAttr) else 1
+    return integer(kernel, SUBGROUPS, 1)
 
 
 def block_of(kernel: Operation) -> tuple[int, int, int] | None:

@@ -11,7 +11,7 @@ from functools import reduce
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Folding, Idx
@@ -119,20 +119,16 @@ class Materialiser(Folding):
 
     def available(self, value: SSAValue) -> bool:
         """Does the value dominate the place of insertion? (structured control flow only)"""
-        block = value.block if not hasattr(value, "op") else value.op.parent  # pyright: ignore
-        here = self.point.block
-        before = self.point.insert_before
-        while here is not None:
-            if here is block:
-                op = getattr(value, "op", None)
-                if op is None:
-                    return True
-                return before is None or op.is_before_in_block(before)
+        made, here, before = value.owner, self.point.block, self.point.insert_before
+        home = made if isinstance(made, Block) else made.parent
+        if here is not home:
             parent = here.parent_op()
-            if parent is None:
+            before = (
+                None if home is None or parent is None else home.find_ancestor_op_in_block(parent)
+            )
+            if before is None:
                 return False
-            before, here = parent, parent.parent
-        return False
+        return isinstance(made, Block) or before is None or made.is_before_in_block(before)
 
 
 def _dimension(axis: object) -> gpu.DimensionAttr:

@@ -23,6 +23,7 @@ from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.frozen import frozen
 from tilewright.layout import Layout, LayoutError
@@ -126,11 +127,7 @@ def attempt(derive: Derive[L] | None, layout: L) -> L | None:
 
 def values_of(kernel: Operation) -> Iterator[SSAValue]:
     """The results of the ops of a kernel and the arguments of its blocks, in order."""
-    for op in kernel.walk():
-        yield from op.results
-        for region in op.regions:
-            for block in region.blocks:
-                yield from block.args
+    return (value for op in kernel.walk() for value in values_made(op))
 
 
 class Planner(Generic[L]):

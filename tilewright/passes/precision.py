@@ -44,6 +44,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.fused import ContractOp
 from tilewright.dialects.movement import ELEMENTS
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.math import ErfcOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together, given_by
 from tilewright.passes.emit import Before
@@ -224,10 +225,7 @@ def _needed(ops: list[Operation]) -> dict[SSAValue, int]:
 
 def _not_negative(ops: list[Operation]) -> set[SSAValue]:
     """Values without negative elements: the most that no op contradicts."""
-    values = [r for op in ops for r in op.results]
-    values += [
-        a for op in ops for region in op.regions for block in region.blocks for a in block.args
-    ]
+    values = [value for op in ops for value in values_made(op)]
     found: set[SSAValue] = set(values)
 
     def holds(value: SSAValue) -> bool:

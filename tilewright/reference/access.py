@@ -90,10 +90,19 @@ def _existing(
 
 def _note(site: Site, clipped: _Clipped, itemsize: int, present: Array, kind: Kind) -> None:
     """Tells checking mode which elements the rows that are `present` touch."""
-    if site.checking:
-        site.note_boxes(
-            clipped.address, clipped.low, clipped.high, clipped.strides, itemsize, present, kind
-        )
+    if not site.checking:
+        return
+    parties = site.batch.parties[site.instances]
+    everybody = np.unique(parties).tolist()
+    shared = clipped.address.shape[0] == 1
+    for row in np.flatnonzero(present).tolist():
+        elements = clipped.address[row : row + 1]
+        extents = (clipped.high - clipped.low)[row].tolist()
+        for extent, stride in zip(extents, clipped.strides[row].tolist(), strict=True):
+            elements = (elements[:, None] + stride * np.arange(extent)).ravel()
+        for party in everybody if shared else [int(parties[row])]:
+            who = np.full(elements.shape, party)
+            site.machine.shadow.note(site, elements, who, itemsize, kind)
 
 
 def load_boxes(site: Site, boxes: Boxes, dtype: np.dtype[Any], padding: Any) -> Array:

@@ -156,29 +156,6 @@ class Site:
             f"{self.machine.name_of_workgroup(number)})",
         )
 
-    def note_boxes(
-        self,
-        address: Index,
-        low: Index,
-        high: Index,
-        strides: Index,
-        itemsize: int,
-        wanted: Array,
-        kind: Kind,
-    ) -> None:
-        """Checking mode: the elements of clipped boxes are about to be accessed."""
-        parties = self.batch.parties[self.instances]
-        everybody = np.unique(parties).tolist()
-        for row in np.flatnonzero(wanted).tolist():
-            elements = address[row : row + 1]
-            extents = (high - low)[row].tolist()
-            for extent, stride in zip(extents, strides[row].tolist(), strict=True):
-                elements = (elements[:, None] + stride * np.arange(extent)).ravel()
-            shared = address.shape[0] == 1
-            for party in everybody if shared else [int(parties[row])]:
-                who = np.full(elements.shape, party)
-                self.machine.shadow.note(self, elements, who, itemsize, kind)
-
     def note_elements(self, address: Index, wanted: Array, itemsize: int, kind: Kind) -> None:
         """Checking mode: elements at addresses, `(rows, ...)`, are about to be accessed."""
         parties = self.batch.parties[self.instances]

@@ -63,10 +63,7 @@ def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
                 if isinstance(result.type, VectorType):
                     largest = max(largest, bytes_of(own.shape_of(result), result.type))
         wanted = ceil(largest / (VALUE * machine.grf_bytes))
-    power = 1
-    while power < wanted:
-        power *= 2
-    return min(power, most)
+    return min(1 << max(0, wanted - 1).bit_length(), most)
 
 
 def most_of_a_row(value: SSAValue, kernel: Operation, machine: XeMachine) -> int:

@@ -90,9 +90,8 @@ class Later:
             or not any(isinstance(op, xt.LoadTileOp) for op in needed)
         ):
             return
-        anchor: Operation = tile
-        while anchor.parent is not body:
-            anchor = anchor.parent_op()  # pyright: ignore
+        anchor = body.find_ancestor_op_in_block(tile)
+        assert anchor is not None
         if isinstance(anchor, ContractOp):
             self.found[anchor.body.block.args[0]] = anchor.lo
         for op in [*needed, tile]:

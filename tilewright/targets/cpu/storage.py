@@ -125,18 +125,12 @@ class Storage:
             parent = home.parent_op()
             assert parent is not None
             first = self.start.get(parent, 0)
+        assert home is not None
         last = first
         for use in value.uses:
-            op = use.operation
-            if op not in self.start:
-                continue
-            # The op of the value's own block that contains the use.
-            while op.parent is not home:
-                parent = op.parent_op()
-                if parent is None:
-                    break
-                op = parent
-            last = max(last, self.use_point(op, value))
+            if use.operation in self.start:
+                inside = home.find_ancestor_op_in_block(use.operation)
+                last = max(last, self.use_point(inside or use.operation, value))
         for result in self.made_where_used(value):
             last = max(last, self.life(result)[1])
         return first, last

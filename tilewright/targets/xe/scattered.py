@@ -13,12 +13,13 @@ the pair of policies.
 from __future__ import annotations
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.made_constants import index
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.strided import Metadata
+from tilewright.passes.kernel import integer
 from tilewright.passes.xegpu.lane_addresses import ALIGN, CLAMPED
 from tilewright.targets.xe.building import (
     GLOBAL,
@@ -76,7 +77,7 @@ def _words(op: Operation, kind: Attribute) -> tuple[int, int, int]:
     """What divides the address of a lane's elements, in bytes; bits and number of the words of its one message:
     elements that come together as aligned words are moved as such."""
     bits, count = bits_of(element_of(kind)), count_of(kind)
-    known = max(bits // 8, _alignment(op))
+    known = max(bits // 8, integer(op, ALIGN, 1))
     word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
     return known, word, count * bits // word
 
@@ -119,12 +120,6 @@ def store(s: Context, op: xegpu.StoreScatterOp) -> None:
         write()
     else:
         b.choose(mask, [], write)
-
-
-def _alignment(op: Operation) -> int:
-    """Bytes that a pass found to divide the lane's address."""
-    found = op.attributes.get(ALIGN)
-    return found.value.data if isinstance(found, IntegerAttr) else 1
 
 
 def _from_words(b: LaneBuilder, put: Operation, kind: Attribute, word: int) -> SSAValue:
