@@ -130,6 +130,11 @@ VECTORS: dict[str, tuple[str, Any]] = {
         f"%r = scf.execute_region -> {V} {{\n    %n = arith.negf %x : {V}\n    scf.yield %n : {V}\n  }}",
         lambda x: -x,
     ),
+    "scf.execute_region, of several blocks": (
+        f"%yes = arith.constant true\n  %r = scf.execute_region -> {V} {{\n    cf.cond_br %yes, ^one, ^two(%x : {V})\n"
+        f"  ^one:\n    %n = arith.negf %x : {V}\n    cf.br ^two(%n : {V})\n  ^two(%w: {V}):\n    scf.yield %w : {V}\n  }}",
+        lambda x: -x,
+    ),
     "vector.from_elements": (
         f"%s = vector.extract %x[2, 3] : f32 from {V}\n  %n = arith.negf %s : f32\n"
         "  %f = vector.from_elements %s, %n, %s, %n, %n, %s, %s, %s : vector<1x8xf32>\n"

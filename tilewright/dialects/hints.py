@@ -342,6 +342,7 @@ _LOWERED = {
     'convert-shape-to-std,canonicalize)"',
     "quant": "mlir-opt --lower-quant-ops",
     "bufferization.dealloc": "mlir-opt --bufferization-lower-deallocations",
+    "gpu.warp_execute_on_lane_0": "mlir-opt --test-vector-warp-distribute=rewrite-warp-ops-to-scf-if",
 }
 """What makes known dialects of others."""
 OF_A_MACHINE = frozenset(

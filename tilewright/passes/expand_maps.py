@@ -19,6 +19,7 @@ from tilewright.dialects.folding import Idx
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, MaxOp, extents
 from tilewright.dialects.upstream.affine_expressions import evaluated
+from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.emit import Before
 
 # --- Maps ----------------------------------------------------------------------------------------
@@ -94,8 +95,8 @@ def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
 
 
 def execute_region(op: scf.ExecuteRegionOp, at: Before) -> None:
-    """What its one block does, where it stands; of several blocks, code of the host makes branches."""
-    if len(op.region.blocks) == 1:
+    """What its blocks do, where it stands; of blocks that are neither loops nor ifs it stays."""
+    if branches_to_loops(op):
         at.replace(*_inlined(op.region, at))
 
 
