@@ -67,6 +67,8 @@ CASES = {
     # statement, words of the message (of the hint alone, or with anything in place of .*), what is underlined
     "arithmetic, f4": [
         ("tw.store_tile(a * 2 + b, t)", "+: shapes 4x8 and 4x4 do not broadcast", "a * 2 + b"),
+        ("a + tw.zeros((1, 5), tw.f32)", "shapes 4x8 and 1x5 do not broadcast", "a + tw.zeros((1, 5), tw.f32)"),
+        ("tw.where(tw.arange(5) > 1, a, 0)", "shapes 1x5 and 4x8 do not broadcast", "tw.where(tw.arange(5) > 1, a, 0)"),
         ("tw.store_tile((a > 0) + (a < 1), t)", "the operands are masks", "(a > 0) + (a < 1)"),
         ("tw.store_tile(t + 1, t)", "4x8 tile of f32 .* tw.load_tile(tile)", "t + 1"),
         ("tw.store_tile(a & a, t)", "& is not defined on floats (f32)", "a & a"),

@@ -395,6 +395,6 @@ def axis_of(axis: object) -> int:
     what, hint = repr(axis), None
     if isinstance(axis, Value):
         what, hint = describe_type(axis), "tw.maximum(a, b) and tw.minimum(a, b) are elementwise"
-    elif isinstance(axis, (tuple, list)):
-        hint = "axis=None is both"
+    elif isinstance(axis, (tuple, list, int)):
+        hint = "values are two-dimensional; axis=None is both"
     raise ArgumentError("axis", f"axis is 0 or 1, not {what}", hint=hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from math import isinf
 from numbers import Real
@@ -170,32 +169,32 @@ def index_value(x: object, what: str) -> SSAValue:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """numpy's rule: shapes are aligned at the right, extents are equal or 1."""
+    shape = _common(shapes)
+    if shape is None:
+        texts = " and ".join("x".join(map(str, shape)) for shape in shapes if shape)
+        raise CompileError(
+            f"shapes {texts} do not broadcast",
+            rule="extents are equal or 1, dimension by dimension from the right, as in numpy",
+            hint=_turned(shapes),
+        )
+    return shape
+
+
+def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result: list[int] = []
-    for extents in zip(*padded, strict=True):
-        wanted = {extent for extent in extents if extent != 1}
-        if len(wanted) > 1:
-            texts = " and ".join("x".join(map(str, shape)) for shape in shapes if shape)
-            raise CompileError(
-                f"shapes {texts} do not broadcast",
-                rule="extents are equal or 1, dimension by dimension from the right, as in numpy",
-                hint=_turned(shapes),
-            )
-        result.append(wanted.pop() if wanted else 1)
-    return tuple(result)
+    found = [{extent for extent in extents if extent != 1} for extents in zip(*padded, strict=True)]
+    return None if any(len(e) > 1 for e in found) else tuple(max(e, default=1) for e in found)
 
 
 def _turned(shapes: Sequence[tuple[int, ...]]) -> str | None:
     """What to write where a vector lies the wrong way for the other shapes."""
     for i, shape in enumerate(shapes):
-        if len(shape) == 2 and 1 in shape:
-            with suppress(CompileError):
-                broadcast_shapes(*shapes[:i], shape[::-1], *shapes[i + 1 :])
-                row = shape[0] == 1
-                named = f"the {'row' if row else 'column'} of {max(shape)}"
-                how = "a column: x[:, None]" if row else "a row: x[None, :]"
-                return f"{named} as {how}"
+        turned = (*shapes[:i], shape[::-1], *shapes[i + 1 :])
+        if len(shape) == 2 and 1 in shape and _common(turned) is not None:
+            row = shape[0] == 1
+            named = f"the {'row' if row else 'column'} of {max(shape)}"
+            return f"{named} as {'a column: x[:, None]' if row else 'a row: x[None, :]'}"
     return None
 
 

@@ -438,6 +438,8 @@ def _atomic_kind(kind: object, dtype: DType) -> str:
             "kind",
             f"atomic kind {full!r} is for {'floats' if wants_float else 'integers'}, but the tile"
             f" holds {dtype}",
-            hint=f"use {fitting[0 if dtype.is_float else 1]!r}" if fitting else None,
+            hint=f"use {fitting[0 if dtype.is_float else 1]!r}"
+            if fitting
+            else "floats are added, multiplied and compared: 'add', 'mul', 'max', 'min', 'assign'",
         )
     return full

@@ -164,7 +164,11 @@ def deinterleave(x: Value) -> tuple[Value, Value]:
     x = matrix(x, "x")
     m, n = x.shape
     if n % 2:
-        raise ArgumentError("x", f"deinterleave takes columns in pairs, and x has {n}")
+        raise ArgumentError(
+            "x",
+            f"deinterleave takes columns in pairs, and x has {n}",
+            hint="load one column more: beyond the array's edge it is padding",
+        )
     op = vector.DeinterleaveOp(computed(x))
     even, odd = emitter("deinterleave").emit(op).results
     return Value(even, x.dtype, (m, n // 2)), Value(odd, x.dtype, (m, n // 2))
