@@ -71,6 +71,18 @@ def counted(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr = 64):
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
+@tw.kernel
+def moved(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr = 64):
+    """By tiles that move, of weights of bytes."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    a, b = tw.init_tile(A, [m, 0], (BM, BK)), tw.init_tile(B, [0, n], (BK, BN))
+    acc = tw.zeros((BM, BN), tw.f32)
+    for _ in range(0, A.shape[1], BK):
+        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b).to(tw.bf16), acc)
+        a, b = tw.update_tile_offset(a, [0, BK]), tw.update_tile_offset(b, [BK, 0])
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
 def grid_of(kernel: Any, m: int, n: int, bm: int, bn: int) -> Grid:
     tall, wide = -(-m // bm), -(-n // bn)
     return (tall, wide, 1) if kernel is not grouped else (tall * wide, 1, 1)
@@ -78,7 +90,8 @@ def grid_of(kernel: Any, m: int, n: int, bm: int, bn: int) -> Grid:
 
 def compiled(kernel: Any, shape: tuple[int, int, int], tile: tuple[int, ...], **options: Any):
     m, n, k = shape
-    specs = [tw.spec(s, tw.bf16) for s in ((m, k), (k, n), (m, n))]
+    weights = tw.i8 if kernel is moved else tw.bf16
+    specs = [tw.spec((m, k), tw.bf16), tw.spec((k, n), weights), tw.spec((m, n), tw.bf16)]
     sizes = dict(zip(("BM", "BN", "BK"), tile, strict=False))
     made = kernel.compile(*specs, **sizes, target="sm_90a", **options).executable
     assert isinstance(made, CudaExecutable)
@@ -113,6 +126,7 @@ def test_good_tiles_and_what_cannot_be_told_apart_stay() -> None:
     assert not taken(plain, shape, (128, 256))[0].merged
     assert not taken(counted, shape, (104, 136))[0].merged
     assert taken(plain, shape, (64, 64))[0].merged
+    assert taken(moved, shape, (64, 64))[0].merged
     assert not taken(plain, shape, (64, 64), disable="merge-programs")[0].merged
     assert not taken(plain, shape, (64, 64), num_stages=3)[0].merged
     small = (256, 256, 128)
@@ -184,7 +198,7 @@ def test_other_tiles_have_the_same_results(
 
 
 @needs_gpu
-@pytest.mark.parametrize("kernel", [plain, grouped, counted])
+@pytest.mark.parametrize("kernel", [plain, grouped, counted, moved])
 def test_launches_by_odd_tiles_are_right(kernel: Any) -> None:
     torch = pytest.importorskip("torch")
 
@@ -194,12 +208,14 @@ def test_launches_by_odd_tiles_are_right(kernel: Any) -> None:
     bm, bn = (int(x) for x in r.integers(4, 20, 2) * 8)
     a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+    if kernel is moved:
+        b = torch.randint(-128, 128, (k, n), device="cuda", dtype=torch.int8)
     c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
     grid = grid_of(kernel, m, n, bm, bn)
     kernel[grid](a, b, c, BM=bm, BN=bn)
     wanted = a.double() @ b.double()
     if kernel is counted:
         wanted *= grid[0] + grid[1]
-    else:
+    elif kernel is not moved:
         wanted += torch.arange(n, device="cuda")
     assert float((c.double() - wanted).norm() / wanted.norm()) < 1e-2

@@ -385,8 +385,6 @@ def run_pipeline(
         run(LANES, unit, observe)
         assert unit.lowered is not None
         return unit.lowered
-    free = machine.name == "sm_90a" and unit.on(MERGE_PROGRAMS.name) and not _is_planned(unit)
-    unit.merges = free and shared_loop(unit.kernel) is not None
     run(COMMON[len(BEGIN) :], unit, observe)
     return _asynchronous(unit, stage, observe) or _sized(
         unit, SYNCHRONOUS, stage, observe, bare=True
@@ -425,6 +423,8 @@ def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered
         return None
     copy = replace(unit, module=unit.module.clone(), only=None, remarks=[])
     run(PLACED, copy, observe)
+    free = unit.on(MERGE_PROGRAMS.name) and not _is_planned(unit)
+    unit.merges = copy.merges = free and shared_loop(copy.kernel) is not None
     if not will_form(AccessAnalysis(copy.kernel), copy.machine, copy.remarks):
         unit.remarks += copy.remarks
         return None

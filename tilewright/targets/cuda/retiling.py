@@ -159,7 +159,7 @@ class _Loop:
     work: LoopWork
     sides: tuple[Merge | None, Merge | None]
     tile: tuple[int, int]
-    """The user's."""
+    """Rows and columns of the user's."""
 
     @classmethod
     def of(cls, module: ModuleOp, machine: str) -> _Loop | None:
@@ -191,9 +191,15 @@ class _Loop:
         ask(kernel_of(copy), factors)
         options = CompileOptions("cuda", machine)
         work = product_work(copy, uarch.machine(machine), options, coarse=True)
-        if work is None or [work.rows, work.columns] != probe:
-            return None
-        return cls(measured(work, machine), (sides[0], sides[1]), (tile[0], tile[1]))
+        for way in (
+            (1, -1) if work is not None else ()
+        ):  # the right operand may be the one that threads compute
+            (m, n), (rows, columns) = tile[::way], sides[::way]
+            axes = zip((rows, columns), (work.row_axis, work.column_axis), strict=True)
+            same = [work.rows, work.columns] == probe[::way]
+            if same and all(side is None or side.axis == axis for side, axis in axes):
+                return cls(measured(work, machine), (rows, columns), (m, n))
+        return None
 
     def tilings(self, launch: _Launch) -> Sequence[TilingCandidate]:
         """Of a launch, the cheapest first."""
