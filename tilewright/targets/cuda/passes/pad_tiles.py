@@ -9,7 +9,8 @@
 Only powers of two of an extent are distributed to lanes and warps (`blocked.py`): of 3000 elements a thread would hold
 375 neighbours of each eighth, and all threads the same.
 
-Rows and columns of products are padded to what warpgroups multiply, the way round that adds least (`swap-operands`):
+Rows and columns of products are padded to what warpgroups multiply, if these elements are such that they do or that
+threads cannot share as they are, the way round that adds least (`swap-operands`):
 104 x 136 becomes 104 x 192, whose right operand is loaded as if it had 192 columns.
 
 Requires: XeTile at workgroup level, tiles that no op moves or carries (carry-offsets). Guarantees: the same results. An
@@ -31,6 +32,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import DIVISIONS
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element_bytes
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.strided import Metadata
@@ -39,8 +41,9 @@ from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.padding import ended, kept, longer, mask_operand
 from tilewright.targets.cuda.blocked import power_of_two_in
-from tilewright.targets.cuda.passes.wgmma_legality import untransposed
+from tilewright.targets.cuda.passes.wgmma_legality import instruction_for, untransposed
 from tilewright.uarch.nvidia import LANES, WGMMA_ROWS
+from tilewright.uarch.sm90 import SM90
 
 Scattered = xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp
 Padded = Mapping[int, tuple[int, int]]
@@ -107,9 +110,12 @@ def _shared_extent(members: Sequence[Axis], padded: Mapping[SSAValue, Padded]) -
 
 def product_extents(op: xt.TileMmaOp) -> tuple[int, int]:
     """Rows and columns of a product as warpgroups do it fastest: 64 rows, and columns by the lines of shared memory
-    that their operand lies in, either way round; its own where it would be twice as many elements."""
+    that their operand lies in, either way round; its own where it would be twice as many elements, or where threads can
+    share them as they are and no warpgroup multiplies such elements."""
     m, n = shape_of(op.result) or (0, 0)
-    if max(m, n) < WGMMA_ROWS:
+    types = (vector_type(v) for v in (op.a, op.b, op.result))
+    shared = power_of_two_in(m) * power_of_two_in(n) >= MOST_THREADS
+    if max(m, n) < WGMMA_ROWS or (shared and instruction_for(SM90, *types) is None):
         return m, n
 
     def columns(extent: int, operand: SSAValue, along: int) -> list[tuple[int, float]]:
