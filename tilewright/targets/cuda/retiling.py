@@ -191,9 +191,9 @@ class _Loop:
         ask(kernel_of(copy), factors)
         options = CompileOptions("cuda", machine)
         work = product_work(copy, uarch.machine(machine), options, coarse=True)
-        for way in (
-            (1, -1) if work is not None else ()
-        ):  # the right operand may be the one that threads compute
+        if work is None:
+            return None
+        for way in (1, -1):  # the right operand may be the one that threads compute
             (m, n), (rows, columns) = tile[::way], sides[::way]
             axes = zip((rows, columns), (work.row_axis, work.column_axis), strict=True)
             same = [work.rows, work.columns] == probe[::way]
