@@ -10,6 +10,7 @@ Loads do not move: what they read may be written. Requires nothing; guarantees t
 from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
@@ -17,11 +18,14 @@ from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.passes import memory_objects
 from tilewright.passes.budget import poll
+from tilewright.passes.kernel import LEVEL
 
 
 def cleanup(function: gpu.FuncOp) -> None:
     eliminate_common(function.body.block, {})
-    hoist_invariants(function.body.block)
+    level = function.attributes.get(LEVEL)
+    whole = not isinstance(level, StringAttr) or level.data == "workgroup"
+    hoist_invariants(function.body.block, () if whole else PARTS)
     eliminate_dead(function.body.block)
 
 
@@ -72,18 +76,25 @@ def _are_equal(op: Operation, other: Operation) -> bool:
     )
 
 
-def hoist_invariants(block: Block) -> None:
-    """Move invariant scalars, constants and tiles out of the loops of a block, innermost first."""
+PARTS = ("vector.broadcast", "vector.extract_strided_slice", "gpu.shuffle")
+"""What an instruction of a subgroup mostly reads of a fragment by itself: in front of a loop each would take registers
+through it."""
+
+
+def hoist_invariants(block: Block, stay: tuple[str, ...] = ()) -> None:
+    """Move invariant scalars, constants and tiles, but the ops named, out of the loops of a block, innermost first."""
     for op in list(block.ops):
         for region in op.regions:
             for inner in region.blocks:
-                hoist_invariants(inner)
+                hoist_invariants(inner, stay)
         if isinstance(op, scf.ForOp | scf.WhileOp):
             for region in op.regions:
                 for inner in region.blocks:
                     for candidate in list(inner.ops):
-                        if _may_hoist(candidate) and all(
-                            not op.is_ancestor(v.owner) for v in candidate.operands
+                        if (
+                            candidate.name not in stay
+                            and _may_hoist(candidate)
+                            and all(not op.is_ancestor(v.owner) for v in candidate.operands)
                         ):
                             candidate.detach()
                             block.insert_op_before(candidate, op)
