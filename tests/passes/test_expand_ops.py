@@ -135,6 +135,14 @@ VECTORS: dict[str, tuple[str, Any]] = {
         f"  ^one:\n    %n = arith.negf %x : {V}\n    cf.br ^two(%n : {V})\n  ^two(%w: {V}):\n    scf.yield %w : {V}\n  }}",
         lambda x: -x,
     ),
+    "scf.execute_region, of a loop that has one": (
+        f"%i0 = arith.constant 0 : i32\n  %i1 = arith.constant 1 : i32\n  %i3 = arith.constant 3 : i32\n"
+        f"  %r = scf.execute_region -> {V} {{\n    cf.br ^head(%i0, %x : i32, {V})\n  ^head(%a: i32, %v: {V}):\n"
+        f"    %w = scf.execute_region -> {V} {{\n      %n = arith.negf %v : {V}\n      cf.br ^out\n    ^out:\n      scf.yield %n : {V}\n    }}\n"
+        "    %next = arith.addi %a, %i1 : i32\n    %more = arith.cmpi slt, %next, %i3 : i32\n"
+        f"    cf.cond_br %more, ^head(%next, %w : i32, {V}), ^end\n  ^end:\n    scf.yield %w : {V}\n  }}",
+        lambda x: -x,
+    ),
     "vector.from_elements": (
         f"%s = vector.extract %x[2, 3] : f32 from {V}\n  %n = arith.negf %s : f32\n"
         "  %f = vector.from_elements %s, %n, %s, %n, %n, %s, %s, %s : vector<1x8xf32>\n"

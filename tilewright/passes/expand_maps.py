@@ -19,7 +19,6 @@ from tilewright.dialects.folding import Idx
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, MaxOp, extents
 from tilewright.dialects.upstream.affine_expressions import evaluated
-from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.emit import Before
 
 # --- Maps ----------------------------------------------------------------------------------------
@@ -95,8 +94,8 @@ def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
 
 
 def execute_region(op: scf.ExecuteRegionOp, at: Before) -> None:
-    """What its blocks do, where it stands; of blocks that are neither loops nor ifs it stays."""
-    if branches_to_loops(op):
+    """What its one block does, where it stands; of blocks that are neither loops nor ifs it stays."""
+    if len(op.region.blocks) == 1:
         at.replace(*_inlined(op.region, at))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, gpu, math, memref, vector
+from xdsl.dialects import arith, gpu, math, memref, scf, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
@@ -49,6 +49,7 @@ from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
+from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.expand_erfc import erfc
 from tilewright.passes.expand_maps import (
@@ -69,6 +70,9 @@ Rule = Callable[[Any, Before], None]
 
 def expand_ops(module: Operation) -> bool:
     """Expands ops into simpler ones. Returns whether a module or kernel had some."""
+    for op in list(module.walk(region_first=True)):
+        if isinstance(op, scf.ExecuteRegionOp):
+            branches_to_loops(op)  # first, for what loops hold is made anew
     found = [op for op in module.walk() if op.name in EXPANSIONS]
     loads = [op for op in module.walk() if isinstance(op, xetile.LoadTileOp) and op.permutation]
     found.sort(key=lambda op: op.name in _BOXES)  # whose bounds ops that are masked ask for
