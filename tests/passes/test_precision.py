@@ -80,6 +80,21 @@ def test_tangents_may_be_less_exact_in_exponents_alone(dtype: Any, kept: str, ma
     assert ("mach.absolute" in text) == may
 
 
+@pytest.mark.parametrize("cap, may", [(50.0, True), (-1e6, False), (1e6, False)])
+def test_tangents_times_large_constants_keep_a_relative_error(cap: float, may: bool) -> None:
+    """Their arguments are small: an absolute error times 10^6 would be a hundredth of each share."""
+
+    @tw.kernel
+    def fixed(X, Y, CAP: tw.constexpr):  # pyright: ignore
+        s = tw.tanh(tw.load_tile(tw.init_tile(X, [0, 0], (4, 64))) / CAP) * CAP
+        each = tw.exp(s - tw.max(s, 1))
+        tw.store_tile((each / tw.sum(each, 1)).to(Y.dtype), tw.init_tile(Y, [0, 0], (4, 64)))
+
+    x = np.zeros((4, 64), np.float32)
+    text = fixed.compile(x, x.astype(BF16), cap, target="sm_90a").ir["mach"]
+    assert ("mach.absolute" in text) == may
+
+
 def test_conversions_of_what_was_not_approximate_stay_exact() -> None:
     @tw.kernel
     def convert(X, Y, EXP: tw.constexpr):  # pyright: ignore

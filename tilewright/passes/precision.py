@@ -20,8 +20,10 @@ zero); what approximate arithmetic or a product of bf16 (of which tile instructi
 be zero as bf16 where it would be denormal.
 
 A tanh times a number that all elements share, of which nothing but exponentials with few bits come, may have an
-absolute error, a few times 2^-24 (`loosen_exponents`): about what the largest of such exponents is rounded by, whatever
-the number. Maxima of them may be in any exponential: all that they are subtracted from is scaled by the same.
+absolute error, a few times 2^-24 (`loosen_exponents`): about what the largest of such exponents is rounded by, where
+some tangent is near 1. Where none is, a large number makes the error seen: constants are bounded (`MOST`), a
+number that a launch gives is taken to be no larger. Maxima of them may be in any exponential: all that they are
+subtracted from is scaled by the same.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -52,6 +54,8 @@ from tilewright.passes.fold_identities import splat
 
 EVERY = 24
 """Bits of an f32."""
+MOST = 2.0**11
+"""By what a tanh with an absolute error may be multiplied: the error in the exponent is under 2^-11 then."""
 NARROW: dict[type[Attribute], int] = {BFloat16Type: 8, Float16Type: 11}
 EXPONENTIALS = ("math.exp", "math.exp2")
 _KEEPS = frozenset(
@@ -117,12 +121,15 @@ def loosen_exponents(function: gpu.FuncOp) -> int:
 
 def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
     """Does nothing come of a value but exponentials of few bits, and of maxima any?"""
-    waiting, seen = [(value, False)], set[tuple[SSAValue, bool]]()
+    waiting, seen = [(value, False, 1.0)], dict[tuple[SSAValue, bool], float]()
     while waiting:
-        value, reduced = waiting.pop()
-        if (value, reduced) in seen:
+        value, reduced, factor = waiting.pop()
+        known = seen.get((value, reduced))
+        if factor > (MOST if known is None else known):  # too large, or multiplied again and again
+            return False
+        if known is not None:
             continue
-        seen.add((value, reduced))
+        seen[value, reduced] = factor
         for use in value.uses:
             op = use.operation
             if op.name in EXPONENTIALS:
@@ -132,17 +139,18 @@ def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
             given = op.parent_op() if isinstance(op, scf.YieldOp) else op
             if isinstance(given, LOOPS_AND_BRANCHES):
                 groups = [group for group in carried_together(given) if value in group]
-                waiting += [(v, reduced) for group in groups for v in group]
+                waiting += [(v, reduced, factor) for group in groups for v in group]
                 if not groups:
                     return False
             elif isinstance(op, xt.ReductionOp) and op.kind in EXTREMES:
-                waiting.append((op.result, True))
+                waiting.append((op.result, True, factor))
             elif op.name in _SHIFTS and not (isinstance(op, arith.SelectOp) and use.index == 0):
-                waiting += [(r, reduced) for r in op.results]
+                waiting += [(r, reduced, factor) for r in op.results]
             elif isinstance(op, arith.MulfOp) and any(
                 isinstance(v.owner, vector.BroadcastOp | arith.ConstantOp) for v in op.operands
             ):
-                waiting.append((op.result, reduced))
+                by = next((n for v in op.operands if (n := splat(v)) is not None), 1)
+                waiting.append((op.result, reduced, factor * abs(by)))
             else:
                 return False
     return True
