@@ -90,3 +90,13 @@ def test_ops_that_are_read_and_not_run(target: str, capfd: pytest.CaptureFixture
     with pytest.raises(TilewrightError) as caught:
         run_program(parse_module(text), target=target, say=print)
     assert caught.value.hint is not None and "tosa-to-linalg" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "behind", ["// the sum\n  // of both\n  %c = arith.addi %a, %a : i32", '"some.op"() : () -> ()']
+)
+def test_what_is_missing_is_shown_behind_the_op(behind: str) -> None:
+    text = f"func.func @f(%a: i32) {{\n  %b = arith.addi %a, %a\n  {behind}\n  return\n}}"
+    with pytest.raises(TilewrightError, match="expected ':'") as caught:
+        parse_module(text)
+    assert caught.value.location is not None and caught.value.location.line == 2

@@ -373,7 +373,7 @@ _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 _FORMLESS = re.compile(r"[Oo]peration (\S+) does not have a custom format")
 _UNKNOWN_ATTRIBUTE = re.compile(r"^'([\w.]+)' is not registered")
 _UNDEFINED = re.compile(r"undefined symbol alias '([^']+)'")
-_NEXT_OP = re.compile(r"%|\}|[a-z]\w*\.\w|return\b|call\b")
+_NEXT_OP = re.compile(r"[%}\"^]|[a-z]\w*\.\w|return\b|call\b")
 
 
 _RULES = (
@@ -423,7 +423,7 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
         at = text.rfind(":", 0, behind) + 1
         at += len(text[at:behind]) - len(text[at:behind].lstrip())
         return f"a number has no such type as {text[at:behind]}", at, behind
-    behind = len(text[:start].rstrip())
+    behind = start - len(re.findall(r"(?:\s|//.*\n)*\Z", text[:start])[0])
     if (
         "\n" in text[behind:start]
         and message.lower().startswith("expected")
