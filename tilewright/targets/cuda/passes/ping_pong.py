@@ -14,9 +14,8 @@ or, in less time than all products take, on that of one (scales by blocks). With
 that wait for the same copy alternate and end together, and then all compute (f8 with scales by blocks, 4096 cubed by
 192 x 128, on an H200: 138 us, now 127). And a loop that issues its last product before functions of the special
 function unit, which are computed beside it: the turns are at that unit then, from the product to the last function;
-not with several functions of each element, which take longer than the other warpgroup's products (a cap of scores, 20 x
-3600 x 128 on an H200: 387 us, 401 in turns). All warpgroups come to the same loops equally often, so each take has a
-pass.
+not with several functions of each element, which take longer than the other warpgroup's products. All warpgroups come
+to the same loops equally often, so each take has a pass.
 """
 
 from __future__ import annotations
