@@ -19,11 +19,10 @@ everything computed from them passes (1 + erf under 2^-25 is zero, as it is in f
 zero); what approximate arithmetic or a product of bf16 (of which tile instructions make no denormals either) gives, may
 be zero as bf16 where it would be denormal.
 
-A tanh times a number that all elements share, of which nothing but exponentials with few bits come, may have an
+A tanh times numbers that all elements share, of which nothing but exponentials with few bits come, may have an
 absolute error, a few times 2^-24 (`loosen_exponents`): about what the largest of such exponents is rounded by, where
-some tangent is near 1. Where none is, a large number makes the error seen: constants are bounded (`MOST`), a
-number that a launch gives is taken to be no larger. Maxima of them may be in any exponential: all that they are
-subtracted from is scaled by the same.
+some tangent is near 1. Where none is, a large number makes the error seen: it is a constant, and bounded (`MOST`).
+Maxima of them may be in any exponential: all that they are subtracted from is scaled by the same.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -31,7 +30,7 @@ maxima and rearrangements keep a relative error; so do sums of what is not negat
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, math, scf, vector
+from xdsl.dialects import arith, gpu, math, scf
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
@@ -146,11 +145,8 @@ def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
                 waiting.append((op.result, True, factor))
             elif op.name in _SHIFTS and not (isinstance(op, arith.SelectOp) and use.index == 0):
                 waiting += [(r, reduced, factor) for r in op.results]
-            elif isinstance(op, arith.MulfOp) and any(
-                isinstance(v.owner, vector.BroadcastOp | arith.ConstantOp) for v in op.operands
-            ):
-                by = next((n for v in op.operands if (n := splat(v)) is not None), 1)
-                waiting.append((op.result, reduced, factor * abs(by)))
+            elif isinstance(op, arith.MulfOp) and (by := [*filter(None, map(splat, op.operands))]):
+                waiting.append((op.result, reduced, factor * abs(by[0])))
             else:
                 return False
     return True
