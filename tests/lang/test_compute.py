@@ -158,6 +158,7 @@ def test_max_and_min_of_nan_and_of_masks(rng):
     y = poison(4, 1)
     run(reduce, 1, x, y, KIND="max", AXIS=1)
     np.testing.assert_array_equal(y[:, 0], x.max(1))
+    x[1] = np.nan  # nothing but NaN: no number that was not there
     run(reduce, 1, x, y, KIND="maxnumf", AXIS=1)
     np.testing.assert_array_equal(y[:, 0], np.fmax.reduce(x, axis=1))
     mask = x > 0

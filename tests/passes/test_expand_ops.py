@@ -14,7 +14,7 @@ import pytest
 from tests.draws import fresh_rng
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.expand_ops import EXPANSIONS
+from tilewright.passes.expand_ops import EXPANSIONS, expand_ops
 from tilewright.tools.cli import main
 
 V, R = "vector<8x16xf32>", "vector<8xf32>"
@@ -459,6 +459,18 @@ def test_targets_agree(name: str, target: str, tmp_path: Path, capsys) -> None:
     path.write_text(text)
     assert main(["check", str(path), "--target", target]) == 0
     assert "stages agree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["maxnumf", "minnumf"])
+def test_scans_begin_with_the_first_element_that_is_nan(kind: str) -> None:
+    text = CASES["vector.scan"][0].replace("scan <add>", f"scan <{kind}>")
+    module = parse_module(text.replace(LAST, f"  %r = arith.mulf %d, %d : {V}"))
+    expand_ops(module)
+    x, out = fresh_rng().standard_normal((2, 8, 16)).astype(np.float32)
+    x[:, :2] = np.nan
+    reference.run(module, args=[x, out])
+    wanted = (np.fmax if kind == "maxnumf" else np.fmin).accumulate(x, axis=1)
+    np.testing.assert_array_equal(out, wanted * wanted)
 
 
 def test_small_results_of_erfc_are_precise(tmp_path: Path, capfd) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
 from tilewright.tools.check import check_stages, stages_of_target
 from tilewright.tools.check_inputs import Inputs
+from tilewright.tools.cli import main
 
 KEPT = {(0,): (8, 2), (1,): (4, 2), (2,): (4, 8), (0, 2): (8,), (1, 2): (4,), (0, 1, 2): ()}
 KINDS = ("add", "maxsi", "xor", "mul")
@@ -47,3 +50,24 @@ def test_every_stage_reduces(kind: str, dims: tuple[int, ...]) -> None:
     reductions_of_tiles(module)
     names = {op.name for op in module.walk()}
     assert "xetile.reduction" in names and "vector.multi_reduction" not in names
+
+
+@pytest.mark.parametrize("flags", ["", " fastmath<fast>"])
+def test_a_largest_number_that_is_found_in_blocks(flags: str, tmp_path: Path, capfd) -> None:
+    """Blocks begin with what changes nothing: no NaN where flags say that there is none."""
+    path = tmp_path / "reduce.mlir"
+    path.write_text(f"""func.func @main() {{
+      %x = arith.constant dense<-4.0> : tensor<3x4097xf32>
+      %i = arith.constant dense<-7.0> : tensor<3xf32>
+      %r = linalg.reduce ins(%x : tensor<3x4097xf32>) outs(%i : tensor<3xf32>) dimensions = [1]
+        (%a: f32, %b: f32) {{
+          %m = arith.maxnumf %a, %b{flags} : f32
+          linalg.yield %m : f32
+        }}
+      %c = arith.constant 1 : index
+      %p = tensor.extract %r[%c] : tensor<3xf32>
+      vector.print %p : f32
+      return
+    }}""")
+    assert main(["run", str(path)]) == 0
+    assert capfd.readouterr().out == "-4\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import copysign, inf, isinf
+from math import copysign, inf, isinf, nan
 from typing import Any
 
 from xdsl.dialects import arith
@@ -66,10 +66,10 @@ REDUCTIONS: Mapping[str, Reduction] = {
     "mul": Reduction(arith.MulfOp, arith.MuliOp, 1.0, 1),
     "minui": Reduction(None, arith.MinUIOp, integer_neutral=-1),
     "minsi": Reduction(None, arith.MinSIOp),
-    "minnumf": Reduction(arith.MinnumfOp, None, inf),
+    "minnumf": Reduction(arith.MinnumfOp, None, nan),  # NaN, which an infinity would replace
     "maxui": Reduction(None, arith.MaxUIOp, integer_neutral=0),
     "maxsi": Reduction(None, arith.MaxSIOp),
-    "maxnumf": Reduction(arith.MaxnumfOp, None, -inf),
+    "maxnumf": Reduction(arith.MaxnumfOp, None, nan),
     "and": Reduction(None, arith.AndIOp, integer_neutral=-1),
     "or": Reduction(None, arith.OrIOp, integer_neutral=0),
     "xor": Reduction(None, arith.XOrIOp, integer_neutral=0),

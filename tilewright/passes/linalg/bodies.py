@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from xdsl.dialects import arith, memref
+from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.linalg.ops import GenericOp
+from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, reduction_of
+from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, neutral, reduction_of
 from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import EXPANSIONS
@@ -33,6 +35,14 @@ class Combined:
     @property
     def kind(self) -> str:
         return KINDS[type(self.op)]
+
+    @property
+    def nothing(self) -> int | float:
+        """What `op` leaves alone: an infinity instead of NaN where its flags rule NaN out."""
+        flags = self.op.properties.get("fastmath")
+        no_nans = isinstance(flags, FastMathFlagsAttr) and FastMathFlag.NO_NANS in flags.data
+        kind = self.kind.replace("numf", "imumf") if no_nans else self.kind
+        return neutral(kind, self.value.type)
 
 
 class Body:

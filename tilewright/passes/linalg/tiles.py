@@ -28,7 +28,6 @@ from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineExpr
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.linalg.accesses import (
@@ -409,10 +408,10 @@ class TileWriter:
 
     def _neutral(self, part: Combined, shape: Sequence[int]) -> SSAValue:
         kind = part.value.type
-        return self.at.constant(VectorType(kind, list(shape)), neutral(part.kind, kind))
+        return self.at.constant(VectorType(kind, list(shape)), part.nothing)
 
     def _inside(self, part: Combined, value: SSAValue, loop: ProgramLoop, axis: int) -> SSAValue:
-        return self.masked(value, loop, axis, neutral(part.kind, part.value.type))
+        return self.masked(value, loop, axis, part.nothing)
 
     # Elements.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from math import gcd, nan, prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, func, gpu
@@ -83,9 +83,8 @@ class Sums:
 
     @property
     def nothing(self) -> int | float:
-        """What changes nothing: where a NaN gives way to anything else, an infinity does."""
-        kind = reduction_of(self.ops[0].kind)
-        return nan if kind in ("minnumf", "maxnumf") else neutral(kind, self.element)
+        """What changes nothing."""
+        return neutral(reduction_of(self.ops[0].kind), self.element)
 
 
 def sums_of(kernel: gpu.FuncOp) -> list[Sums]:
