@@ -423,7 +423,7 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
         at = text.rfind(":", 0, behind) + 1
         at += len(text[at:behind]) - len(text[at:behind].lstrip())
         return f"a number has no such type as {text[at:behind]}", at, behind
-    behind = start - len(re.findall(r"(?:\s|//.*\n)*\Z", text[:start])[0])
+    behind = start - len(re.findall(r"(?<!\s)(?:\s|//.*\n)*\Z", text[:start])[0])
     if (
         "\n" in text[behind:start]
         and message.lower().startswith("expected")
