@@ -341,6 +341,8 @@ CASES = {
         ("x[9:]", "a slice of 0 of 8 elements", "x[9:]"),
         ("tw.concat(x, 1)", "concat takes values: tw.concat((a, b), 1)", "x"),
         ("tw.roll(x, tw.program_id(0), 1)", "hint: load the tile from another place", "tw.program_id(0)"),
+        ("tw.associative_scan(x, 1, max)", "hint: tw.maximum(a, b) is elementwise",
+         "tw.associative_scan(x, 1, max)"),
         ("tw.associative_scan(x, 1, 2)", "combine is a function, not", "2"),
         ("tw.associative_scan(x, 1, tw.abs)", "hint: tw.abs(x", "tw.associative_scan(x, 1, tw.abs)"),
         ("for i in x: pass", "hint: its parts are loaded as tiles", "x"),

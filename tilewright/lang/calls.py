@@ -119,8 +119,10 @@ def _language_call(
                 hint=f"{'; '.join(own)}{': ' if own else ''}{describe_signature(function)}{tile}",
             ) from None
 
-        def given(x: Any) -> Any:  # a function is inlined where the language calls it
-            if isinstance(x, FunctionType | KernelFunction):
+        def given(
+            x: Any,
+        ) -> Any:  # what is called by the language is called as in the kernel: inlined
+            if callable(x) and not isinstance(x, _RUNTIME_OBJECTS):
                 return lambda *values: call(frame, node, x, list(values), {})
             return x
 

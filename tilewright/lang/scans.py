@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, mul
 from typing import Any
 
 from xdsl.dialects.builtin import VectorType
@@ -14,7 +15,7 @@ from tilewright.lang.arithmetic import to_computable
 from tilewright.lang.compute import axis_of, matrix, no_mask, transpose
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import computed, constant
-from tilewright.lang.creation import arange, full
+from tilewright.lang.creation import arange, zeros
 from tilewright.lang.elementwise import where
 from tilewright.lang.parts import concat, deinterleave, interleave, part
 from tilewright.lang.registry import language
@@ -78,8 +79,11 @@ class _Scan(Prefixes[Values]):
         m, n = x[0].shape
         if extent < n:
             return tuple(part(v, (0, offset), (m, extent)) for v in x)
-        more = [full((m, extent - n), constant(0, v.dtype), v.dtype) for v in x]
-        return tuple(concat((z, v) if offset else (v, z), 1) for v, z in zip(x, more, strict=True))
+        made: list[Value] = []
+        for v in x:
+            more = zeros((m, extent - n), v.dtype)
+            made.append(concat((more, v) if offset else (v, more), 1))
+        return tuple(made)
 
     def combined(self, before: Values, x: Values) -> Values:
         made = self.combine(*before, *x)
@@ -104,17 +108,17 @@ class _Scan(Prefixes[Values]):
         return x
 
 
-def _running(kind: str, x: Value, axis: int, reverse: bool, combine: Callable[..., Any]) -> Value:
-    x = to_computable(no_mask(matrix(x, "x"), f"cum{kind}"))
+def _running(
+    name: str, kind: str, x: Value, axis: int, combine: Callable[..., Any], reverse: bool
+) -> Value:
+    x = to_computable(no_mask(matrix(x, "x"), name))
     if reverse:
         return associative_scan(x, axis, combine, reverse=True)
     dim = axis_of(axis)
-    (kept,) = (n for d, n in enumerate(x.shape) if d != dim)
-    start = emitter().result(
-        BroadcastOp(constant(0, x.dtype).ssa, VectorType(x.dtype.arith, [kept]))
-    )
-    op = vector.ScanOp({"sum": "add", "prod": "mul"}[kind], computed(x), start, True, dim)
-    return Value(emitter(f"cum{kind}").emit(op).results[0], x.dtype, x.shape)
+    kept = VectorType(x.dtype.arith, [x.shape[1 - dim]])
+    start = emitter().result(BroadcastOp(constant(0, x.dtype).ssa, kept))
+    op = vector.ScanOp(kind, computed(x), start, True, dim)
+    return Value(emitter(name).emit(op).results[0], x.dtype, x.shape)
 
 
 @language
@@ -131,7 +135,7 @@ def cumsum(x: Value, axis: int, *, reverse: bool = False) -> Value:
     >>> running[1](x, y); y.tolist()
     [[0, 1, 3, 6], [4, 9, 15, 22]]
     """
-    return _running("sum", x, axis, reverse, lambda a, b: a + b)
+    return _running("cumsum", "add", x, axis, add, reverse)
 
 
 @language
@@ -148,4 +152,4 @@ def cumprod(x: Value, axis: int, *, reverse: bool = False) -> Value:
     >>> running[1](x, y); y.tolist()
     [[1, 2, 6, 24]]
     """
-    return _running("prod", x, axis, reverse, lambda a, b: a * b)
+    return _running("cumprod", "mul", x, axis, mul, reverse)
