@@ -122,7 +122,7 @@ def _language_call(
         def given(
             x: Any,
         ) -> Any:  # what is called by the language is called as in the kernel: inlined
-            if callable(x) and not isinstance(x, _RUNTIME_OBJECTS):
+            if callable(x) and not isinstance(x, (type, *_RUNTIME_OBJECTS)):
                 return lambda *values: call(frame, node, x, list(values), {})
             return x
 

@@ -51,7 +51,7 @@ def associative_scan(
     values = tuple(to_computable(matrix(v, "x")) for v in given)
     if not values or any(v.shape != values[0].shape for v in values):
         raise ArgumentError("x", "a scan takes values of one shape", rule="one, or a tuple of them")
-    if not callable(combine):
+    if not callable(combine) or isinstance(combine, type):
         raise ArgumentError("combine", f"combine is a function, not {describe_type(combine)}")
     down = axis_of(axis) == 0
     rows = tuple(map(transpose, values)) if down else values

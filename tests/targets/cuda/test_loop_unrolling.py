@@ -220,3 +220,19 @@ def test_threads_meet_where_rows_overlap(hop, met, rng) -> None:
     assert ("gpu.barrier" in str(code.module)) == met
     run_threads(code, [describe(a) for a in arrays], (1, 1, 1))
     np.testing.assert_array_equal(signal, want)
+
+
+@tw.kernel
+def once(X, Y):
+    total = tw.zeros((16, 64), tw.f32)
+    for k in range(0, 16, 16):
+        x = tw.load_tile(tw.init_tile(X, [0, k], (16, 64)))
+        if k < X.shape[1]:
+            total += x
+    tw.store_tile(total, tw.init_tile(Y, [0, 0], (16, 64)))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_the_counter_of_a_loop_that_runs_once_is_a_number_and_a_value(target: str) -> None:
+    x = np.zeros((16, 64), np.float32)
+    assert "ld.global" in once.compile(x, x, target=target).asm["ptx"]

@@ -109,7 +109,7 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
     hold_operands(d, op)
     with d.hazards.loop(d, accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
-        _set_counter(d, body.args[0], loop.iv)
+        _set_counter(d, body.args[0], b.idx(loop.iv))
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
         loop.out = flat(to.flatten(last.operands, body.args[1:]))

@@ -321,8 +321,8 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: ProductPlan) -> None:
         for place in places:
             d.hazards.read(d, place)
         with b.loop(0, count, 1, [total], nonempty=True) as loop:
-            x = _column(d, staged[0], rows, loop.iv, 0)
-            y = _column(d, staged[1], cols, loop.iv, 1)
+            x = _column(d, staged[0], rows, b.idx(loop.iv), 0)
+            y = _column(d, staged[1], cols, b.idx(loop.iv), 1)
             x = d.pick(_extended(b, x, compute, signs[0].is_signed), pick_a)
             y = d.pick(_extended(b, y, compute, signs[1].is_signed), pick_b)
             if isinstance(compute, AnyFloat):
