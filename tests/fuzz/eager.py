@@ -488,9 +488,16 @@ for name, f, slack in (
     ("tanh", np.tanh, 2.0**-20),
     ("atan", np.arctan, 0),
     ("erf", np.vectorize(erf, otypes=[float]), 2.0**-20),
-    ("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 0),
     ("floor", np.floor, 0),
     ("ceil", np.ceil, 0),
     ("round", np.rint, 0),
 ):
     setattr(Language, name, _function(f, slack))
+
+
+def _sigmoid(self, x):
+    """As the language has it: each of three operations rounds."""
+    return 1.0 / (self.exp(-x) + 1.0) if isinstance(x, Val) else 1 / (1 + np.exp(-x))
+
+
+Language.sigmoid = _sigmoid
