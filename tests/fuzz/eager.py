@@ -493,11 +493,5 @@ for name, f, slack in (
     ("round", np.rint, 0),
 ):
     setattr(Language, name, _function(f, slack))
-
-
-def _sigmoid(self, x):
-    """As the language has it: each of three operations rounds."""
-    return 1.0 / (self.exp(-x) + 1.0) if isinstance(x, Val) else 1 / (1 + np.exp(-x))
-
-
-Language.sigmoid = _sigmoid
+# Of three operations, each of which rounds.
+Language.sigmoid = lambda self, x: 1.0 / (self.exp(-x) + 1.0)
