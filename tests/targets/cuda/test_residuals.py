@@ -73,3 +73,24 @@ def test_rows_are_loaded_ahead_in_loops_in_one_another(rng):
     assert (
         "stage.mma.issue" in in_loops.compile(a, scale, w, bias, v, y, target="sm_90a").ir["stage"]
     )
+
+
+@tw.kernel
+def windows(X, Y, n, BM: tw.constexpr = 256, BN: tw.constexpr = 128):
+    """Y[i] = X[i] + ... + X[i + n - 1], by rows."""
+    i, j = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.load_tile(tw.init_tile(X, [i, j], (BM, BN)))
+    for k in range(1, n):
+        acc += tw.load_tile(tw.init_tile(X, [i + k, j], (BM, BN)))
+    tw.store_tile(acc, tw.init_tile(Y, [i, j], (BM, BN)))
+
+
+def test_iterations_of_an_innermost_loop_do_not_wait_for_their_loads(rng):
+    x = rng.standard_normal((100, 97)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    run(windows, [x, y, 7], 1, 1)
+    want = sum(np.pad(x, [(0, 7), (0, 0)])[k : k + 100].astype(np.float64) for k in range(7))
+    assert error(y, want) < 1e-6
+    text = windows.compile(x, y, 7, target="sm_90a").ir["mach"]
+    start = text.index("scf.for")
+    assert "scf.if" in text[:start] and "scf.if" not in text[start : text.index("scf.yield", start)]

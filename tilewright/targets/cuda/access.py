@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.dialects.vector import BroadcastOp
 from xdsl.ir import Operation, SSAValue
@@ -121,17 +122,26 @@ class Boxes:
         return result
 
 
+LOOPS = (scf.ForOp, scf.WhileOp)
 MANY = 16
 """Accesses of a thread that are worth code of their own for tiles that are inside as a whole."""
+
+
+def _is_innermost(op: Operation) -> bool:
+    """Does an op stand in a loop, and beside no other loop of it?"""
+    return isinstance(around := op.parent_op(), LOOPS) and not any(
+        isinstance(each, LOOPS) for each in around.walk() if each is not around
+    )
 
 
 def interior(
     d: Distributor, op: Operation, tile: Tile, layout: Layout, width: int
 ) -> SSAValue | None:
-    """Is the tile of an access inside as a whole? All threads agree. None where few accesses would ask, or products
-    are on their way, which a branch would make wait (ptxas serialises them)."""
+    """Is the tile of an access inside as a whole? All threads agree. None where few accesses would ask, or a branch
+    would keep apart what goes on side by side: products on their way (ptxas serialises them) and the iterations of an
+    innermost loop, each of which would wait for its loads."""
     b, found = d.b, None
-    if layout.registers < MANY * width:
+    if layout.registers < MANY * width or _is_innermost(op):
         return None
     blocks = [op.parent, *(around.parent for around in ops_around(op))]
     if any(isinstance(o, stage.ProductIssueOp) for block in blocks if block for o in block.ops):
