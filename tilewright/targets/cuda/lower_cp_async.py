@@ -3,11 +3,13 @@
 Every thread copies its part of each tile (`staged.copied_layout`), 16 bytes at a time; where several have the same
 part, the first of them does.
 Elements outside of the array, and what lies beyond a ragged line's end, arrive as zeros: the copy gets the number of
-bytes to read. A fill is one group of each thread's copies; that all threads have waited for theirs, and are done with
-the slot that the next fill goes to, is seen to by barriers (`sync.Hazards`).
+bytes to read. A fill is one group of each thread's copies; that all threads have waited for theirs before any reads
+them, and are done with the slot that the next fill goes to, is seen to by barriers (`sync.Hazards`).
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import i32
@@ -24,16 +26,15 @@ from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, pointers_of
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.passes.cp_async import COPY_BYTES
-from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, users
 from tilewright.targets.cuda.rules_product import StagedOperand
 
 
 def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     """The copies of one fill, as one group; none where the op's condition does not hold."""
-    if d.hazards.shared:
-        # What the slot held before is read by all.
-        d.barrier()
     place, slot = st.place_of(d, op.buffer), st.slot_of(d, op.state)
+    # What the slot held before is read by all.
+    d.hazards.reuse(d, place.range)
     runs = None if op.condition is None else d.scalar(op.condition)
     for part, tile in enumerate(op.tiles):
         with d.scope():
@@ -76,14 +77,17 @@ def _base(d: Distributor, tile: st.StagedTile) -> Idx:
 
 
 def wait(d: Distributor, op: stage.CopyWaitOp) -> None:
-    """All threads' copies of the fill are done: its tiles are operands in shared memory."""
+    """The thread's copies of the fill are done: its tiles are operands in shared memory, which all may read once they
+    have met. They do so here where loops or branches read, whose beginning knows nothing of this."""
     st.instr(d, "cp.async.wait_group", n=op.pending)
-    d.barrier()
     place, slot = st.place_of(d, op.buffer), st.slot_of(d, op.state)
+    d.hazards.written(place.range)
+    if any(user.parent is not op.parent for value in op.values for user in users(value)):
+        d.barrier()
     for part, value in enumerate(op.values):
         to = st.StagedTile(place, part, slot)
         element = plain(to.attr.element_type)
-        _stage(d, value, StagedOperand(_base(d, to), st.memory_of(to.attr), element))
+        _stage(d, value, StagedOperand(_base(d, to), st.memory_of(to.attr), element, place.range))
 
 
 def _stage(d: Distributor, value: SSAValue, operand: StagedOperand) -> None:
@@ -92,8 +96,7 @@ def _stage(d: Distributor, value: SSAValue, operand: StagedOperand) -> None:
     for use in value.uses:
         if isinstance(user := use.operation, TRANSPOSES):
             d.skipped.add(user)
-            memory = result_layout(user, operand.memory)
-            _stage(d, user.results[0], StagedOperand(operand.offset, memory, operand.element))
+            _stage(d, user.results[0], replace(operand, memory=result_layout(user, operand.memory)))
 
 
 def release(d: Distributor) -> None:

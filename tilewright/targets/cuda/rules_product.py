@@ -54,6 +54,8 @@ class StagedOperand:
     offset: Idx
     memory: Layout
     element: Attribute
+    slots: MemoryRange | None = None
+    """Of the multi-buffer that it lies in."""
 
 
 @rule("xetile.tile_mma")
@@ -211,8 +213,10 @@ def read_operand(
 ) -> OperandWords:
     """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
     size = itemsize(staged.element)
-    need = extent_bytes(staged.memory, size)
-    if isinstance(staged.offset, int):
+    if staged.slots is not None:
+        d.hazards.read(d, staged.slots, lasts=False)
+    elif isinstance(staged.offset, int):
+        need = extent_bytes(staged.memory, size)
         d.hazards.read(d, MemoryRange(staged.offset, staged.offset + need))
     found = matrices(want, staged.memory, size, d.team.warps) if plan.pack * size == 4 else None
     if found is None:

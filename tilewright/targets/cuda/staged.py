@@ -31,6 +31,7 @@ from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.ownership import default_layout
 from tilewright.targets.cuda.reach import MOST_EXTENT
+from tilewright.targets.cuda.sync import MemoryRange
 from tilewright.uarch.nvidia import LANES, WARPGROUP
 from tilewright.uarch.sm90 import smem_tile
 
@@ -55,6 +56,11 @@ class BufferAddress:
     @property
     def count(self) -> int:
         return self.type.slots.data
+
+    @property
+    def range(self) -> MemoryRange:
+        """Of all slots."""
+        return MemoryRange(self.slots, self.slots + self.count * self.type.slot_bytes)
 
 
 def memory_of(part: stage.PartAttr) -> Layout:

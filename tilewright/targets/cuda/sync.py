@@ -76,16 +76,21 @@ class Hazards:
         """Has any shared memory perhaps been touched since the last barrier?"""
         self.may_alias: MayAlias = lambda a, b: True
 
-    def read(self, d: Distributor, place: MemoryRange) -> None:
-        """This op reads `place`: a barrier before it if need be."""
-        self._touch(d, RangeAccess(place, False))
+    def read(self, d: Distributor, place: MemoryRange, lasts: bool = True) -> None:
+        """This op reads `place`: a barrier before it if need be. Where it does not last, what is done with says so."""
+        access = RangeAccess(place, False)
+        self._touch(d, access) if lasts else self._meet(d, access)
 
     def write(self, d: Distributor, place: MemoryRange, sums: str = "") -> None:
         """This op writes `place`."""
         self._touch(d, RangeAccess(place, True, sums))
 
+    def written(self, place: MemoryRange) -> None:
+        """What threads wrote to `place` some time ago is there, for each of them its own part."""
+        self.pending.add(RangeAccess(place, True))
+
     def reuse(self, d: Distributor, place: MemoryRange) -> None:
-        """Shared memory that the compiler allocated before becomes an array's, which has a name of its own."""
+        """Shared memory that the compiler allocated before becomes an array or a slot, which have names of their own."""
         self._meet(d, RangeAccess(place, True))
 
     def is_free(self, place: MemoryRange) -> bool:
@@ -103,11 +108,6 @@ class Hazards:
     def _conflicts(self, access: RangeAccess) -> bool:
         unknown = self.any_shared and access.place.root is None
         return unknown or any(conflict(a, access, self.may_alias) for a in self.pending)
-
-    @property
-    def shared(self) -> bool:
-        """May shared memory have been touched since all threads met?"""
-        return self.any_shared or any(a.place.root is None for a in self.pending)
 
     def met(self) -> None:
         """All threads have met."""
