@@ -90,7 +90,7 @@ class Hazards:
         self.pending.add(RangeAccess(place, True))
 
     def reuse(self, d: Distributor, place: MemoryRange) -> None:
-        """Shared memory that the compiler allocated before becomes an array or a slot, which have names of their own."""
+        """Shared memory that the compiler allocated before becomes an array or slot, named on its own."""
         self._meet(d, RangeAccess(place, True))
 
     def is_free(self, place: MemoryRange) -> bool:
