@@ -48,6 +48,20 @@ def test_random_programs_keep_their_results(program: Program, seed: int, factor:
 
 
 @tw.kernel
+def sized(X: Any, Y: Any):
+    m, n = tw.program_id(0) * 2, tw.program_id(1) * 2
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (2, 1)))
+    y = tw.broadcast(x, 1, 2, broadcast_size=2)
+    tw.store_tile(y, tw.init_tile(Y, [m, n], (2, 2)))
+
+
+def test_what_is_repeated_as_often_as_an_op_says_stays_as_long():
+    x, y = np.zeros((4, 1), np.float32), np.zeros((4, 4), np.float32)
+    kernel = kernel_of(parse_module(sized.compile(x, y).ir["xetile"]))
+    assert [each.axis for each in merges(kernel)] == [0]
+
+
+@tw.kernel
 def biased(A: Any, B: Any, bias: Any, C: Any, MEAN: Any, BM: tw.constexpr, BN: tw.constexpr):
     """Batches of a product, of which rows are summed in turn."""
     z, m, n = tw.program_id(2), tw.program_id(1) * BM, tw.program_id(0) * BN

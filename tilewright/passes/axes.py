@@ -160,6 +160,8 @@ class Axes:
             self.xegpu(op)
         elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
             self.rearranged(op)
+            if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
+                self.fixed |= {(op.result, dim) for dim in op.dims}  # so many as it says
         elif op.name in ("vector.step", "gpu.barrier"):
             pass  # numbers move with the part; no barrier orders what nobody reads
         elif isinstance(op, LOOPS_AND_BRANCHES):

@@ -72,13 +72,11 @@ def pad_tiles(kernel: gpu.FuncOp) -> None:
         for dim, after in enumerate(product_extents(op)):
             root = axes.tied.find((op.result, dim))
             multiplied[root] = max(after, multiplied.get(root, 0))
-    combined, sized = set[Axis](), set[Axis]()
+    combined = set[Axis]()
     for op in kernel.walk():
         if isinstance(op, xt.ReductionOp) and op.reduction_size is None:
             combined |= {(op.source, dim) for dim in op.dims}
-        elif isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
-            sized |= {(op.result, dim) for dim in op.dims}
-    whole = axes.roots(axes.fixed | sized | (axes.combined - combined))
+    whole = axes.roots(axes.fixed | (axes.combined - combined))
     padded: dict[SSAValue, dict[int, tuple[int, int]]] = {}
     for root, members in sorted(axes.members().items(), key=lambda each: -max(extents_of(each[1]))):
         extents = extents_of(members)
