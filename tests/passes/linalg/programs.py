@@ -31,10 +31,10 @@ NAMES = {
     "int8": "i8",
 }
 LOWER = (
-    "builtin.module(one-shot-bufferize{bufferize-function-boundaries},convert-linalg-to-loops,expand-strided-metadata,"
-    "lower-affine,convert-scf-to-cf,expand-strided-metadata,lower-affine,convert-math-to-llvm,convert-math-to-libm,"
-    "arith-expand{include-bf16},convert-arith-to-llvm,finalize-memref-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,"
-    "reconcile-unrealized-casts)"
+    "builtin.module(convert-elementwise-to-linalg,one-shot-bufferize{bufferize-function-boundaries},"
+    "convert-linalg-to-loops,expand-strided-metadata,lower-affine,convert-scf-to-cf,expand-strided-metadata,"
+    "lower-affine,convert-math-to-llvm,convert-math-to-libm,arith-expand{include-bf16},convert-arith-to-llvm,"
+    "finalize-memref-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts)"
 )
 _PRINTED = re.compile(r"sizes = (\[[^]]*\]).*?data =\s*(.*?)(?=\nUnranked|\Z)", re.DOTALL)
 
