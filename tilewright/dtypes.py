@@ -213,7 +213,7 @@ def from_numpy(dtype: Any) -> DType:
 
     found = numpy.dtype(dtype)
     if not found.isnative:
-        raise TypeError(f"numpy dtype {found} is byte-swapped; convert the array to native order")
+        raise TypeError(f"numpy dtype {found} is byte-swapped")
     try:
         return BY_NUMPY_NAME[found.name]
     except KeyError:

@@ -82,6 +82,28 @@ def test_integers(rng, dtype, op):
         np.testing.assert_array_equal(c, functions[op](a, b))
 
 
+@pytest.mark.parametrize("function", [operator.add, operator.and_, operator.xor])
+def test_functions_of_operator_are_operators(rng, function):
+    @tw.kernel
+    def kernel(A, B, C, D):
+        a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+        b = tw.load_tile(tw.init_tile(B, [0, 0], (4, 8)))
+        tw.store_tile(function(a, b) + operator.mul(2, 3), tw.init_tile(C, [0, 0], (4, 8)))
+        tw.store_tile(tw.associative_scan(a, 1, function), tw.init_tile(D, [0, 0], (4, 8)))
+
+    a, b = integers(rng, tw.i32), integers(rng, tw.i32)
+    c, d = poison(*SHAPE, dtype="i4"), poison(*SHAPE, dtype="i4")
+    run(kernel, 1, a, b, c, d)
+    np.testing.assert_array_equal(c, function(a, b) + 6)
+    ufunc = {operator.add: np.add, operator.and_: np.bitwise_and, operator.xor: np.bitwise_xor}
+    np.testing.assert_array_equal(d, ufunc[function].accumulate(a, 1, np.int32))
+
+
+def test_a_ceiling_of_a_division_by_nothing_is_refused():
+    with pytest.raises(tw.CompileError, match="the constant 3 is divided by the constant 0"):
+        tw.cdiv(3, 0)
+
+
 @pytest.mark.parametrize("dtype", [tw.i8, tw.u8, tw.i64, tw.u64, tw.f32, tw.f64], ids=str)
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
 def test_comparisons(rng, dtype, op):

@@ -98,8 +98,10 @@ def test_misaligned_elements_have_an_address():
 @pytest.mark.parametrize("make, words", [
     (lambda: np.zeros((2, 2), ">f4"), "byte-swapped"),
     (lambda: np.zeros((2, 2), np.complex64), "complex64"),
-    (lambda: np.zeros((2, 2), "M8[s]"), "datetime64"),
-    (lambda: np.zeros(2, "f4,i4"), "dtype"),
+    (lambda: np.zeros((2, 2), "M8[s]"), "(?s)datetime64.*hint: x.view"),
+    (lambda: np.array(["a", "b"]), "hint: number the strings"),
+    (lambda: np.zeros(2, np.longdouble), "hint: x.astype"),
+    (lambda: np.zeros(2, "f4,i4"), "hint: pass each field"),
     (lambda: np.zeros((2, 2), object), "object"),
     (lambda: np.ma.masked_array(np.zeros((2, 2)), np.ones((2, 2))), "masked"),
     (lambda: np.zeros(8, "f4,i2")["f0"], "no multiple"),

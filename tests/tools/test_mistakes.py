@@ -75,7 +75,7 @@ CALLS = {
         "import ml_dtypes; y = x.astype(ml_dtypes.int4); k[1](y, x)", "k[1](y, x)",
         "no elements below a byte",
     ),
-    "bytes swapped": ("k[1](x.astype('>f4'), x)", "k[1](x.astype('>f4'), x)", "byte-swapped"),
+    "bytes swapped": ("k[1](x.astype('>f4'), x)", "k[1](x.astype('>f4'), x)", "hint: x.astype"),
     "an array not to be written": (
         "y = x.copy(); y.flags.writeable = False; k[1](x, y)", "k[1](x, y)", "read-only",
     ),

@@ -16,10 +16,10 @@ from tilewright.dialects import tw as tw_dialect
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elementwise, elsewhere
 from tilewright.lang.annotations import said
-from tilewright.lang.arithmetic import binary, truth
+from tilewright.lang.arithmetic import PYTHON, binary, truth
 from tilewright.lang.context import Emitter, OutsideKernelError, activate
 from tilewright.lang.convert import computed, constant, to
-from tilewright.lang.expressions import elements
+from tilewright.lang.expressions import elements, operate
 from tilewright.lang.frame import Frame, Unbound, expression
 from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
@@ -324,7 +324,7 @@ def _holds_runtime(value: Any) -> bool:
     return any(isinstance(part, _RUNTIME_OBJECTS) for part in carry.parts(value))
 
 
-# --- Python's built-in functions that mean something special in a kernel ------------------------
+# --- Python's own functions that mean something special in a kernel ------------------------
 
 
 def _range(frame: Frame, node: ast.Call, *bounds: Any) -> LoopRange:
@@ -388,6 +388,15 @@ def _abs(frame: Frame, node: ast.Call, *args: Any) -> Any:
     return frame.python(node, lambda: abs(*args))
 
 
+def _operator(symbol: str) -> Callable[..., Any]:
+    def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
+        if len(args) == 2:
+            return operate(frame, node, symbol, *args)
+        return frame.python(node, lambda: PYTHON[symbol](*args))
+
+    return call
+
+
 def _number(kind: type, dtype: DType) -> Callable[..., Any]:
     def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], Value):
@@ -438,4 +447,5 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     builtins.bool: _number(bool, dtypes.i1),
     builtins.print: _print,
     builtins.breakpoint: _breakpoint,
+    **{function: _operator(symbol) for symbol, function in PYTHON.items()},
 }

@@ -142,8 +142,8 @@ _DTYPES: dict[np.dtype[Any], DType] = {}
 
 def _instead(dtype: np.dtype[Any]) -> str | None:
     """What to pass in place of an array of elements that kernels do not know."""
-    if dtype.kind == "c":
-        return "pass real and imaginary part as two arrays: x.real.copy(), x.imag.copy()"
+    if not dtype.isnative and dtype.names is None:
+        return "x.astype(x.dtype.newbyteorder('='))"
     if dtype.name in ("int4", "uint4", "int2", "uint2") or dtype.name.startswith(
         ("float4", "float6")
     ):
@@ -151,9 +151,23 @@ def _instead(dtype: np.dtype[Any]) -> str | None:
             "tiles have no elements below a byte: x.astype(np.int8) has one per byte; or keep two in "
             "a byte of a u8 array, and take them apart in the kernel with & and >>"
         )
-    if dtype.kind == "O":
-        return "an array of Python objects: give it a dtype, np.asarray(x, np.float32)"
-    return None
+    if dtype.names:
+        return (
+            f"pass each field as an array of its own: np.ascontiguousarray(x[{dtype.names[0]!r}])"
+        )
+    return _KINDS.get(dtype.kind)
+
+
+_KINDS = {
+    "c": "pass real and imaginary part as two arrays: x.real.copy(), x.imag.copy()",
+    "O": "an array of Python objects: give it a dtype, np.asarray(x, np.float32)",
+    "U": "number the strings: np.unique(x, return_inverse=True)[1]",
+    "S": "number the strings, np.unique(x, return_inverse=True)[1], or pass their bytes: x.view(np.uint8)",
+    "M": "x.view(np.int64) counts the units of its dtype",
+    "m": "x.view(np.int64) counts the units of its dtype",
+    "f": "x.astype(np.float64)",
+}
+"""What to pass in place of arrays, by the kind of their numpy dtype."""
 
 
 _torch_cache: dict[Any, DType] = {}
