@@ -142,7 +142,8 @@ class _Init:
         self._few = iter(range(16))
 
     def __get__(self, instance: object, cls: Any) -> Callable[..., None]:
-        if instance is not None and next(self._few, None) is not None:
+        # (Python 3.12 asks for a class's signature by the class in place of an instance.)
+        if isinstance(instance, self._class) and next(self._few, None) is not None:
             return partial(self._fill, instance)
         return self._written(instance)
 

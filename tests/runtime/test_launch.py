@@ -401,6 +401,8 @@ def test_what_a_first_launch_leaves_counts_as_old(monkeypatch):
     generations: list[int] = []
     gc.unfreeze()  # what others in this process have frozen
     gc.collect()
+    if gc.get_freeze_count():
+        pytest.skip("Python 3.12 counts what is immortal as frozen, like what a user has")
     gc.callbacks.append(lambda phase, info: generations.append(info["generation"]))
     try:
         with uncollected():

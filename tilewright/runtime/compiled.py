@@ -228,8 +228,8 @@ def compile_program(
 def uncollected() -> Generator[None]:
     """What a compilation makes is used to its end: searching all of it for cycles again and again takes a seventh of
     its time, and what the first launch of a process imports stays for good. That counts as old from then on, unseen
-    (:func:`gc.freeze` and back), where the user has frozen nothing; what later ones leave is found by whoever comes
-    next."""
+    (:func:`gc.freeze` and back), where the user has frozen nothing (for Python 3.12 immortal objects count too: there
+    it stays young); what later ones leave is found by whoever comes next."""
     enabled = gc.isenabled()
     if enabled:  # else the thread that switched it off may switch it on again just before this line
         gc.disable()
