@@ -376,4 +376,15 @@ CASES: dict[str, Case] = {
   %o = bufferization.to_buffer %q : tensor<30x20xf32> to memref<30x20xf32>""",
         lambda v: v["a"] @ v["b"] + 0.5,
     ),
+    "tensors_of_parts": Case(  # memory with strides, which a tensor's type does not tell
+        {"a": "float32 30 45", "b": "float32 20 24"}, "memref<16x24xf32>",
+        """%p = memref.subview %a[3, 5] [16, 20] [1, 2] : memref<30x45xf32> to memref<16x20xf32, strided<[45, 2], offset: 140>>
+  %tp = bufferization.to_tensor %p restrict : memref<16x20xf32, strided<[45, 2], offset: 140>> to tensor<16x20xf32>
+  %tb = bufferization.to_tensor %b restrict : memref<20x24xf32> to tensor<20x24xf32>
+  %z = arith.constant dense<0.0> : tensor<16x24xf32>
+  %q = linalg.matmul ins(%tp, %tb : tensor<16x20xf32>, tensor<20x24xf32>) outs(%z : tensor<16x24xf32>) -> tensor<16x24xf32>
+  %m = bufferization.to_buffer %q : tensor<16x24xf32> to memref<16x24xf32, strided<[?, ?], offset: ?>>
+  %o = memref.cast %m : memref<16x24xf32, strided<[?, ?], offset: ?>> to memref<16x24xf32>""",
+        lambda v: v["a"][3:19, 5:45:2] @ v["b"],
+    ),
 }  # fmt: skip

@@ -276,7 +276,7 @@ _FORMS: dict[str, Any] = {
     **FORMS,
     "bufferization.alloc_tensor": _alloc_tensor,
     "bufferization.materialize_in_destination": _materialize,
-    "bufferization.to_tensor": _same,
+    "bufferization.to_tensor": lambda before, op: before.replace(op.memref),
     "bufferization.to_buffer": _same,
     "tensor.empty": _empty,
     "tensor.extract_slice": _extract_slice,
