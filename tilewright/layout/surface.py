@@ -77,11 +77,6 @@ class Distribution:
         """Number of subgroups of the workgroup, replicas included."""
         return prod(self.sg_layout or (1,))
 
-    @property
-    def lanes(self) -> int:
-        """How many lanes it distributes to; 1 where it says nothing of lanes."""
-        return prod(self.lane_layout or (1,))
-
     def with_sg(self, sg_map: Distribution) -> Distribution:
         """This `wg_map` and an `sg_map` inside of it: the early RFC's `xe_map`."""
         return replace(

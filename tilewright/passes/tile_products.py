@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import vector_type
 from tilewright.frozen import frozen
 from tilewright.passes.tile_origin import tile_origin
 
@@ -37,12 +36,6 @@ class TileProduct:
     op: xetile.TileMmaOp
     a: Factor
     b: Factor
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Rows, columns and k of its tiles, as they are now."""
-        (rows, k), (_, columns) = (vector_type(v).get_shape() for v in (self.op.a, self.op.b))
-        return rows, columns, k
 
     @property
     def sides(self) -> tuple[Factor, Factor]:

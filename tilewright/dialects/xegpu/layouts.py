@@ -231,11 +231,6 @@ class SgMapAttr(FieldsAttr):
     def rank(self) -> int:
         return len(self.wi_layout)
 
-    @property
-    def packed(self) -> int:
-        """Elements of one unit."""
-        return max(1, *ints(self.wi_data))
-
     def is_workgroup(self) -> bool:
         return False
 

@@ -126,7 +126,7 @@ class LoadMatrixOp(MatrixAccess):
 
     traits = traits_def(MemoryReadEffect())
 
-    CHECK = rules.verify_load_matrix
+    CHECK = rules.verify_matrix_access
 
 
 @op_definition
@@ -146,4 +146,4 @@ class StoreMatrixOp(MatrixAccess):
 
     traits = traits_def(Writes("mem_desc"))
 
-    CHECK = rules.verify_store_matrix
+    CHECK = rules.verify_matrix_access

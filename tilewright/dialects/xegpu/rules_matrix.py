@@ -63,14 +63,6 @@ def verify_subview(op: matrix.MemDescSubviewOp) -> None:
             )
 
 
-def verify_load_matrix(op: matrix.LoadMatrixOp) -> None:
-    _verify_matrix_access(op, op.value.type)
-
-
-def verify_store_matrix(op: matrix.StoreMatrixOp) -> None:
-    _verify_matrix_access(op, op.value.type)
-
-
 def _one_offset_each(op: matrix.MatrixPlace, shape: tuple[int, ...]) -> None:
     if len(op.mixed_offsets) != len(shape):
         raise VerifyException(
@@ -79,8 +71,9 @@ def _one_offset_each(op: matrix.MatrixPlace, shape: tuple[int, ...]) -> None:
         )
 
 
-def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
+def verify_matrix_access(op: matrix.LoadMatrixOp | matrix.StoreMatrixOp) -> None:
     desc: MemDescType = op.desc
+    value: Attribute = op.value.type
     shape = desc.get_shape()
     _one_offset_each(op, shape)
     if element_of(value) != desc.element_type:

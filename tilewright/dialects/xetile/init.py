@@ -158,10 +158,6 @@ class UpdateTileOffsetOp(Indexed, Op):
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
 
-    @property
-    def tile_type(self) -> TileType:
-        return self.result.type
-
     CHECK = rules.verify_update_tile_offset
 
     @classmethod

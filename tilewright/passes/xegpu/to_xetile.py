@@ -149,10 +149,6 @@ class _Block:
     shape: tuple[int, ...]
     """Of the whole access: array_length blocks side by side are one wide block."""
 
-    @property
-    def rank(self) -> int:
-        return len(self.offsets)
-
 
 def _block(op: xegpu.BlockAccess) -> _Block:
     desc = op.operands[op.tdesc_operand]
