@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xdsl.dialects import arith, scf
 
 import tilewright as tw
 from tests.targets.cuda.fake_driver import Driver, host_launches
@@ -141,6 +142,35 @@ def test_loops_that_store_read_first_what_nothing_writes(turns, in_place, column
     np.testing.assert_array_equal(start, last)
     once = loads(recurrence, args, False, IN_PLACE=in_place)
     assert (loads(recurrence, args, True, IN_PLACE=in_place) > once) is not in_place
+
+
+@tw.kernel
+def from_a_row(A, H, FROM, N, BD: tw.constexpr = 64):
+    """Sums of N rows from row FROM on, in every program of the grid's second axis N rows further; each stored."""
+    d, r = tw.program_id(0) * BD, tw.program_id(1) * N + FROM
+    h = tw.zeros((1, BD), tw.f32)
+    for t in range(N):
+        h = tw.load_tile(tw.init_tile(A, [r + t, d], (1, BD))) + h
+        tw.store_tile(h, tw.init_tile(H, [r + t, d], (1, BD)))
+
+
+@pytest.mark.parametrize("first, rows, n", [(0, 80, 40), (-5, 75, 40), (7, 100, 33), (-50, 60, 40)])
+def test_rows_from_a_number_on_are_compared_once(first, rows, n, rng):
+    """Those in front of the array, and behind its end, read nothing and store nothing."""
+    a = rng.integers(-9, 9, (rows, 100)).astype(np.float32)
+    h, want = np.full((rows, 100), np.nan, np.float32), np.full((rows, 100), np.nan, np.float32)
+    wide = np.pad(a, [(50, 50), (0, 0)])
+    for p in range(2):
+        at = first + p * n
+        sums = np.cumsum(wide[50 + at : 50 + at + n], 0)
+        inside = [t for t in range(n) if 0 <= at + t < rows]
+        want[[at + t for t in inside]] = sums[inside]
+    code = lowered(from_a_row, (a, h, first, n), True)
+    run_threads(code, [describe(a), describe(h), first, n], (2, 2, 1))
+    np.testing.assert_array_equal(h, want)
+    main = next(op for op in code.module.walk() if isinstance(op, scf.ForOp))
+    assert sum(isinstance(op, mach.MaskedLoadOp) for op in main.body.block.ops) >= 8
+    assert not any(isinstance(op, arith.CmpiOp) for op in main.body.block.ops)
 
 
 @tw.kernel

@@ -33,7 +33,7 @@ from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of, shape_of_type
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.arith import PREDICATES, constant
+from tilewright.dialects.upstream.arith import PREDICATES
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.cleanup import hoist_invariants
 from tilewright.passes.emit import Before
@@ -193,18 +193,32 @@ def _reads_first(loop: scf.ForOp, written: set[SSAValue]) -> bool:
     return known and not arrays & written and _first(loop) is not None
 
 
-def _guards(block: Block) -> dict[Operation, SSAValue]:
-    """Comparisons that hold until the counter reaches a number from outside of the loop, and that number."""
-    found: dict[Operation, SSAValue] = {}
+def _guards(block: Block) -> dict[arith.CmpiOp, list[SSAValue]]:
+    """Comparisons of the counter, and of what is added to it from outside of the loop, that hold until it reaches a
+    number (`end - counter > n`), or from then on (`counter >= n`)."""
+    found: dict[arith.CmpiOp, list[SSAValue]] = {}
     for op in block.ops:
-        if not isinstance(op, arith.CmpiOp) or PREDICATES[op.predicate.value.data] != "sgt":
+        if not isinstance(op, arith.CmpiOp) or block.is_ancestor(op.rhs.owner):
             continue
-        left = op.lhs.owner
-        if not isinstance(left, arith.SubiOp) or block.is_ancestor(left.lhs.owner):
+        predicate, left = PREDICATES[op.predicate.value.data], op.lhs
+        if predicate == "sgt" and isinstance(take := left.owner, arith.SubiOp):
+            left = None if block.is_ancestor(take.lhs.owner) else take.rhs
+        elif predicate != "sge":
             continue
-        if left.rhs is block.args[0] and constant(op.rhs) == 0:
-            found[op] = left.lhs
+        if left is not None and (added := _added(left, block)) is not None:
+            found[op] = added
     return found
+
+
+def _added(value: SSAValue, block: Block) -> list[SSAValue] | None:
+    """What values from outside of a loop are added to its counter; None for anything else."""
+    if value is block.args[0]:
+        return []
+    if isinstance(op := value.owner, arith.AddiOp) and op.parent is block:
+        for one, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+            if not block.is_ancestor(other.owner) and (more := _added(one, block)) is not None:
+                return [other, *more]
+    return None
 
 
 def _unroll(loop: scf.ForOp, times: int, ahead: bool = False) -> tuple[scf.ForOp, bool]:
@@ -218,11 +232,21 @@ def _unroll(loop: scf.ForOp, times: int, ahead: bool = False) -> tuple[scf.ForOp
     with _assumed(loop) as assumed:
         guards, stores = _guards(assumed.body.block), _stores(assumed)
         body, reads = _side_by_side(assumed, times, {guard.results[0]: true for guard in guards})
+        # Where a guard does not hold, what is left over begins.
+        for guard, added in guards.items():
+            if isinstance(take := guard.lhs.owner, arith.SubiOp):
+                until = take.lhs
+                for value in (*added, guard.rhs):
+                    until = at.add(arith.SubiOp(until, value))
+                end = at.add(arith.MinSIOp(end, until))
+            else:
+                first = loop.lb
+                for value in added:
+                    first = at.add(arith.AddiOp(first, value))
+                holds = at.add(arith.CmpiOp(first, guard.rhs, guard.predicate.value.data))
+                end = at.add(arith.SelectOp(holds, end, loop.lb))
     for branch in _unchanging(loop):
         end = at.add(arith.SelectOp(branch.cond, end, loop.lb))
-    # Where a guard no longer holds, what is left over begins.
-    for until in guards.values():
-        end = at.add(arith.MinSIOp(end, until))
     whole = at.add(arith.MuliOp(loop.step, at.index(times)))
     last = at.add(arith.SubiOp(end, at.add(arith.SubiOp(whole, loop.step))))
     main = scf.ForOp(loop.lb, last, whole, [*loop.iter_args, loop.lb], Region(body))
