@@ -88,14 +88,16 @@ def test_mask_first(lanes: int, where: str, rng) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("offsets", ["i32", "i64", "index"])
-@pytest.mark.parametrize("t", ["f32", "bf16", "f64", "i8"])
+@pytest.mark.parametrize("t", ["f32", "bf16", "f64", "i8", "i16"])
 def test_gather_and_scatter(level: str, offsets: str, t: str, rng) -> None:
     dtype = np.dtype(DTYPES[t])
-    table = rng.integers(-50, 50, 100).astype(dtype)
-    picks = rng.permutation(100)[:16]
+    memory, _area = page_guarded(101 * dtype.itemsize)  # it begins between words of four bytes
+    table = memory.view(dtype)
+    table[:] = rng.integers(-50, 50, 101).astype(dtype)
+    picks = np.append(rng.permutation(99)[:14] + 1, [0, 100])
     mask = rng.random(16) < 0.6
     at = (picks * dtype.itemsize).astype(np.int32 if offsets == "i32" else np.int64)
-    out = np.zeros(100, dtype)
+    out = np.zeros(101, dtype)
     f = Function(
         f"""
     func.func @k(%table : !llvm.ptr, %at : !llvm.ptr, %mask : !llvm.ptr, %out : !llvm.ptr) {{
@@ -110,7 +112,7 @@ def test_gather_and_scatter(level: str, offsets: str, t: str, rng) -> None:
         target=x86(level),
     )
     f(table, at, mask, out)
-    wanted = np.zeros(100, dtype)
+    wanted = np.zeros(101, dtype)
     wanted[picks] = np.where(mask, table[picks], np.array(7, dtype))
     np.testing.assert_array_equal(out, wanted)
 

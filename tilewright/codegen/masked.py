@@ -94,9 +94,36 @@ def print_scattered(p: Printer, op: Operation) -> None:
         at = p.emit(f"getelementptr i8, {llvm} {base}, {llvm_vector(n, scalar)} {f}")
         how = {"gather": "load", "scatter": "store"}[what] if n == 1 else what
         pointers = llvm_vector(n, llvm)
+        short = e.stored_bytes < 4 and align % e.stored_bytes == 0
+        if how == "gather" and short and p.target.has("avx512f"):
+            out.append(_gather_short(p, e, n, pointers, at, m, x))
+            continue
         out.append(_access(p, e, n, how, pointers, f"{pointers} align {align} {at}", m, x))
     for result in op.results:
         p.set(result, out)
+
+
+def _gather_short(
+    p: Printer, e: Element, n: int, pointers: str, at: str, mask: str, data: str
+) -> str:
+    """Elements of one or two bytes out of the aligned words of four that hold them, which are mapped where they are:
+    instructions gather words, and LLVM branches around a load of each lane of anything shorter."""
+    o, size = Lanes(p, n), 8 * e.stored_bytes
+    whole, short, addresses = (o.type(f"i{bits}") for bits in (32, size, 64))
+    name = f"llvm.ptrmask.v{n}p0.v{n}i64"
+    p.declare(name, pointers, [pointers, addresses])
+    at_word = p.emit(f"call {pointers} @{name}({pointers} {at}, {addresses} {o.const('i64', -4)})")
+    name = f"llvm.masked.gather.v{n}i32.v{n}p0"
+    p.declare(name, whole, [pointers, f"<{n} x i1>", whole])
+    words = p.emit(
+        f"call {whole} @{name}({pointers} align 4 {at_word}, <{n} x i1> {mask}, {whole} zeroinitializer)"
+    )
+    bits = o.op("shl", whole, o.cast("ptrtoint", pointers, at, whole), o.c32(3))
+    bits = o.op("and", whole, bits, o.c32(24))
+    found = o.cast("trunc", whole, o.op("lshr", whole, words, bits), short)
+    stored = o.type(e.stored)
+    found = found if stored == short else o.bitcast(short, found, stored)
+    return to_register(o, e, o.select(mask, stored, found, to_memory(o, e, data)))
 
 
 def operands_of(op: Operation) -> Sequence[SSAValue]:
