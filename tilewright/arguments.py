@@ -127,7 +127,10 @@ def full_grid(grid: Any) -> Grid:
     """``grid`` with three axes; LaunchError for what is no grid."""
     axes = grid if type(grid) is tuple else tuple(grid) if isinstance(grid, list) else (grid,)
     if not 1 <= len(axes) <= 3:
-        raise LaunchError(f"a grid has 1 to 3 axes, not {len(axes)}: {axes}")
+        raise LaunchError(
+            f"a grid has 1 to 3 axes, not {len(axes)}: {axes}",
+            hint="one axis serves for two: tw.program_id(0) // n and tw.program_id(0) % n",
+        )
     full: list[int] = [1, 1, 1]
     for i, extent in enumerate(axes):
         if type(extent) is not int:

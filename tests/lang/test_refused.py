@@ -292,7 +292,7 @@ CASES = {
          "mask is 1x3 value of i1, the tile is 1x4 scattered tile of f32", "tw.arange(0, 3) < 2"),
         ("math.floor(tw.program_id(0) / 2)",
          "math.floor is called with a value of run time", "math.floor(tw.program_id(0) / 2)"),
-        ("3j", "kernels have no complex numbers", "3j"),
+        ("3j", "a complex number is not supported", "3j"),
         ("x: int\nx + 1", "the name x is not defined", "x"),
         ("tw.store_tile(tw.zeros((4, 4), tw.tf32), tw.init_tile(A, [0, 0], (4, 4)))",
          "writes 4x4 value of tf32 to a 4x4 tile of f32", "tw.zeros((4, 4), tw.tf32)"),
@@ -376,6 +376,13 @@ CASES = {
         ("x.to(tw.u8) - -1", "hint: convert the other operand first: x.to(tw.i16) has both"),
         ("other[1](A)", "hint: other(...)", "other[1]"),
         ("range(A.shape[0] / 2)", "hint: a // b divides integers", "A.shape[0] / 2"),
+        ("tw.reduction('maximumf', tw.arange(8), 1)", "hint: maxsi and minsi", "'maximumf'"),
+        ("tw.reduction('maxsi', x, 1)", "hint: add, mul, maximumf", "'maxsi'"),
+        ("tw.full((8, 8), x, tw.f32)", "hint: tw.zeros(shape, dtype) + value", "x"),
+        ("for i, j in range(A.shape[0]): pass", "hint: for i in range(n)", "i, j"),
+        ("tw.interleave(x, tw.zeros((8, 8), tw.f16))", "hint: convert one", "tw.zeros((8, 8), tw.f16)"),
+        ("tw.device_assert(A)", "hint: a condition is a comparison", "A"),
+        ("3j", "hint: carry its real and imaginary part", "3j"),
     ],
 }  # fmt: skip
 

@@ -106,6 +106,7 @@ def test_misaligned_elements_have_an_address():
     (lambda: np.ma.masked_array(np.zeros((2, 2)), np.ones((2, 2))), "masked"),
     (lambda: np.zeros(8, "f4,i2")["f0"], "no multiple"),
     (lambda: [[1.0]], "list"),
+    (lambda: (np.zeros(2), np.zeros(2)), "hint: pass each array"),
     (lambda: None, "NoneType"),
     (lambda: "text", "str"),
 ])  # fmt: skip

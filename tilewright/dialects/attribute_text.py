@@ -38,8 +38,8 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
-from tilewright.dialects.hints import OF_A_MACHINE
 from tilewright.dialects.numerals import float_attr, no_float
+from tilewright.dialects.unknown import OF_A_MACHINE
 
 _METADATA = re.compile(r'\{-#(?:"(?:[^"\\]|\\.)*+"|(?!#-\})[^"])*+#-\}')
 _BLOB = re.compile(r'(?:"([^"]*)"|([\w.$-]+))\s*:\s*"0x([0-9A-Fa-f]*)"')

@@ -35,13 +35,13 @@ from tilewright.dialects.attribute_text import AttributesParser
 from tilewright.dialects.dominance import Dominance
 from tilewright.dialects.hints import (
     hint_for,
-    hint_for_attribute,
     in_plain_words,
     rule_in_plain_words,
 )
 from tilewright.dialects.printing import MLIR_ALIASES, READABLE_ALIASES, MlirPrinter
 from tilewright.dialects.stated_layouts import verify_stated_layouts
 from tilewright.dialects.strict import strictness
+from tilewright.dialects.unknown import hint_for_attribute
 
 # The stock pattern takes exponential time on a quote that is never closed; this one never goes back.
 MLIRLexer._unescaped_characters_regex = re.compile(  # pyright: ignore[reportPrivateUsage]

@@ -157,18 +157,31 @@ def reduction(
             else f"one of {', '.join(REDUCTION_KINDS)}",
         )
     if kind in _FLOAT_KINDS and not x.dtype.is_float:
-        raise ArgumentError("kind", f"kind {kind!r} is for floats, but the value is of {x.dtype}")
+        raise ArgumentError(
+            "kind",
+            f"kind {kind!r} is for floats, but the value is of {x.dtype}",
+            hint="maxsi and minsi are for integers, maxui and minui for unsigned ones",
+        )
     if kind not in ("add", "mul", *_FLOAT_KINDS) and x.dtype.is_float:
-        raise ArgumentError("kind", f"kind {kind!r} is for integers, but the value is of {x.dtype}")
+        raise ArgumentError(
+            "kind",
+            f"kind {kind!r} is for integers, but the value is of {x.dtype}",
+            hint="add, mul, maximumf and minimumf are for floats",
+        )
     dims = [0, 1] if axis is None else [axis_of(axis)]
     if reduction_size is not None:
         extent = x.shape[dims[0]]
         if axis is None:
-            raise ArgumentError("reduction_size", "reduction_size goes with one axis")
+            raise ArgumentError(
+                "reduction_size",
+                "reduction_size goes with one axis",
+                hint="name it: axis=0 or axis=1",
+            )
         if not isinstance(reduction_size, int) or reduction_size < 1 or extent % reduction_size:
             raise ArgumentError(
                 "reduction_size",
                 f"reduction_size={reduction_size!r} does not divide the extent {extent}",
+                rule="each element of the result is that of reduction_size neighbours",
             )
     op = xetile.ReductionOp(
         kind, computed(x), dims, reduction_size=reduction_size, wg_map=wg_attr(wg_map)
@@ -330,6 +343,7 @@ def broadcast(
         raise ArgumentError(
             "broadcast_size",
             f"extent {have} times broadcast_size {broadcast_size} is not size {size}",
+            rule="each element is repeated broadcast_size times",
         )
     shape = tuple(size if d == dim else extent for d, extent in enumerate(x.shape))
     op = xetile.BroadcastOp(
@@ -360,7 +374,11 @@ def convert_layout(x: Value, wg_map: WgMap, source: WgMap | None = None) -> Valu
     x = matrix(x, "x")
     result = wg_attr(wg_map)
     if result is None:
-        raise ArgumentError("wg_map", "convert_layout needs the map of its result")
+        raise ArgumentError(
+            "wg_map",
+            "convert_layout needs the map of its result",
+            hint="wg_map=tw.wg_map(sg_layout, sg_data)",
+        )
     op = xetile.ConvertLayoutOp(computed(x), result, wg_attr(source, "source"))
     return Value(emitter("convert_layout").emit_checked(op).result, x.dtype, x.shape)
 

@@ -204,7 +204,8 @@ def broadcast_to(value: Value, shape: tuple[int, ...]) -> Value:
         return value
     if broadcast_shapes(value.shape, shape) != shape:
         raise CompileError(
-            f"{describe_type(value)} does not broadcast to {'x'.join(map(str, shape))}"
+            f"{describe_type(value)} does not broadcast to {'x'.join(map(str, shape))}",
+            rule="an extent stays what it is, or is 1 and repeated",
         )
     current = emitter()
     ssa, own = computed(value), value.shape

@@ -35,7 +35,11 @@ def full(
     dtype = expect_dtype(dtype, "dtype must be")
     if isinstance(value, Value):
         if not value.is_scalar:
-            raise ArgumentError("value", f"value must be a scalar, not {describe_type(value)}")
+            raise ArgumentError(
+                "value",
+                f"value must be a scalar, not {describe_type(value)}",
+                hint="tw.zeros(shape, dtype) + value repeats a row or a column; an element of it is value[0, 0].item()",
+            )
         scalar = to(value, dtype)
     elif isinstance(value, (int, float)):
         emitter("a value made by tw.zeros or tw.full")
@@ -96,7 +100,11 @@ def arange(
         raise ArgumentError("axis", f"axis is 0 or 1, not {axis!r}")
     dim, count = axis % 2, stop - start
     if count < 1:
-        raise ArgumentError("stop", f"arange({start}, {stop}) is empty")
+        raise ArgumentError(
+            "stop",
+            f"arange({start}, {stop}) is empty",
+            rule="it holds start and what follows it, without stop",
+        )
     line = (count, 1) if dim == 0 else (1, count)
     extents = line if shape is None else static_shape(shape, "shape")
     if extents[dim] != count:

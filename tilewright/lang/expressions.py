@@ -75,7 +75,7 @@ _TRAPPING = tuple(
 @expression(ast.Constant)
 def _constant(frame: Frame, node: ast.Constant) -> Any:
     if isinstance(node.value, complex):
-        raise frame.error(node, "kernels have no complex numbers")
+        raise frame.lacking(node, "a complex number", "carry its real and imaginary part")
     return node.value
 
 

@@ -212,7 +212,11 @@ class Frame:
             error.at(self.location(node))
             raise
         except RecursionError:
-            raise self.error(node, "the kernel is nested too deeply to be compiled") from None
+            raise self.error(
+                node,
+                "the kernel is nested too deeply to be compiled",
+                hint="give parts of it names, or write a loop",
+            ) from None
 
     def note_caller(self, error: TilewrightError, node: ast.AST, name: str) -> None:
         """Adds the place from which a helper was called to an error inside of it."""

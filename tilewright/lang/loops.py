@@ -64,7 +64,11 @@ def no_else(frame: Frame, node: ast.For | ast.While) -> None:
 
 def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -> None:
     if not isinstance(node.target, ast.Name):
-        raise frame.error(node.target, "a range yields one number: bind it to one name")
+        raise frame.error(
+            node.target,
+            "a range yields one number: bind it to one name",
+            hint="for i in range(n): j = n - i computes another",
+        )
     target = node.target.id
     flag = _flag(frame, node)
     if flag is not None:
@@ -265,7 +269,11 @@ def _settle(
             frame.at(node)
             frame.emitter.emit(scf.YieldOp(*yields))
         return carried, blocks, [v for c in carried for v in carry.handed(c.initial, c.leaves)]
-    raise frame.error(node, "the types of the values that this loop carries do not settle")
+    raise frame.error(
+        node,
+        "the types of the values that this loop carries do not settle",
+        hint="give them their dtypes and shapes before it: x = x.to(tw.f32), tw.zeros(shape, dtype)",
+    )
 
 
 def _block(frame: Frame, carried: list[_Carried], first: Sequence[Attribute] = ()) -> Block:

@@ -181,7 +181,11 @@ def prefetch_tile(
     """
     tile = expect_tile(tile, "prefetch_tile")
     if locality not in (0, 1, 2, 3):
-        raise ArgumentError("locality", f"locality is 0, 1, 2 or 3, not {locality!r}")
+        raise ArgumentError(
+            "locality",
+            f"locality is 0, 1, 2 or 3, not {locality!r}",
+            rule="3 is for all caches, 2 for all but the first, 1 for the last, 0 for none",
+        )
     op = xetile.PrefetchTileOp(
         tile.ssa, locality=locality, hints=cache_hints(l1_hint, l2_hint, l3_hint)
     )

@@ -138,7 +138,13 @@ def interleave(a: Value, b: Value) -> Value:
     a, b = matrix(a, "a"), matrix(b, "b")
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         mine, other = describe_type(a), describe_type(b)
-        raise ArgumentError("b", f"interleave takes two values of one type, not {mine} and {other}")
+        raise ArgumentError(
+            "b",
+            f"interleave takes two values of one type, not {mine} and {other}",
+            hint="convert one: b.to(a.dtype)"
+            if a.shape == b.shape
+            else "take a part of one: a[:, 0:8]",
+        )
     m, n = a.shape
     return Value(
         emitter("interleave").result(vector.InterleaveOp(computed(a), computed(b))),

@@ -311,7 +311,11 @@ def device_assert(condition: Value | bool, message: str = "assertion failed") ->
         static_assert(builtins.bool(condition), message)
         return
     if not isinstance(condition, Value):
-        raise ArgumentError("condition", f"device_assert of {describe_type(condition)}")
+        raise ArgumentError(
+            "condition",
+            f"device_assert of {describe_type(condition)}",
+            hint="a condition is a comparison of values: x >= 0",
+        )
     if not isinstance(message, str):
         raise ArgumentError(
             "message",

@@ -111,7 +111,10 @@ class KernelSource(Kept):
 def source_of(function: Callable[..., Any]) -> KernelSource:
     """The source of a function; kept with it."""
     if not isinstance(function, FunctionType):
-        raise CompileError(f"{function!r} is no Python function, so it has no source to compile")
+        raise CompileError(
+            f"{function!r} is no Python function, so it has no source to compile",
+            hint="@tw.kernel stands above a def",
+        )
     found: object = function.__dict__.get(_KEPT)
     if (
         isinstance(found, KernelSource)

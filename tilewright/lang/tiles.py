@@ -354,7 +354,11 @@ def alloc_slm(shape: Sequence[int], dtype: DType) -> Array:
     if isinstance(shape, int) and not isinstance(shape, bool):
         shape = (shape,)
     if not isinstance(shape, (tuple, list)) or not shape:
-        raise ArgumentError("shape", f"shape must be a tuple, not {describe_type(shape)}")
+        raise ArgumentError(
+            "shape",
+            f"shape must be a tuple, not {describe_type(shape)}",
+            rule="extents of shared memory are known where the kernel is compiled",
+        )
     for extent in shape:
         if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
             raise ArgumentError(

@@ -18,8 +18,8 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CompileError, error_at, unsupported
-from tilewright.dialects.hints import instead_of
 from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.unknown import instead_of
 from tilewright.frozen import record
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
 from tilewright.reference.values import Array, Index

@@ -57,7 +57,9 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
         return _from_dlpack(obj, name)
     raise LaunchError(
         f"{name} is {with_article(type(obj).__name__)}, which is neither an array nor a number",
-        hint="kernels take numpy arrays, torch tensors, DLPack objects, ints, floats and bools",
+        hint="pass each array as an argument of its own"
+        if isinstance(obj, (tuple, list)) and any(hasattr(x, "shape") for x in obj)
+        else "kernels take numpy arrays, torch tensors, DLPack objects, ints, floats and bools",
     )
 
 
@@ -178,7 +180,10 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
     if dtype is None:
         dtype = dtypes.BY_NUMPY_NAME.get(str(tensor.dtype).removeprefix("torch."))
         if dtype is None:
-            raise LaunchError(f"{name} has an unsupported element type: {tensor.dtype}")
+            raise LaunchError(
+                f"{name} has an unsupported element type: {tensor.dtype}",
+                hint=_KINDS["c"] if tensor.is_complex() else None,
+            )
         _torch_cache[tensor.dtype] = dtype
     if str(tensor.layout) != "torch.strided" or tensor.is_nested:
         layout = "nested" if tensor.is_nested else tensor.layout
@@ -260,7 +265,10 @@ def _from_dlpack(obj: Any, name: str) -> ArrayArg:
             capsule = obj.__dlpack__(stream=stream)
         return from_capsule(capsule, name, f"{device}:{int(ordinal)}")
     if kind not in _DLPACK_HOST_DEVICES:
-        raise LaunchError(f"{name} lives on DLPack device type {int(kind)}, which no target reads")
+        raise LaunchError(
+            f"{name} lives on DLPack device type {int(kind)}, which no target reads",
+            hint="copy it to the host",
+        )
     try:
         view = np.from_dlpack(obj)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:

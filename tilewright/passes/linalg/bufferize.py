@@ -35,7 +35,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
-from tilewright.dialects.hints import instead_of
+from tilewright.dialects.unknown import instead_of
 from tilewright.dialects.upstream.linalg_composed import Winograd
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
