@@ -265,8 +265,8 @@ def compiler_fingerprint() -> str:
 
 def _files() -> list[str]:
     """The files of the compiler that are loaded."""
-    own = [m for name, m in list(sys.modules.items()) if name[:10] in ("tilewright", "__main__")]
-    places = [getattr(module, "__file__", None) or "" for module in own]
+    own = [n for n in list(sys.modules) if n.startswith("tilewright") or n == "__main__"]
+    places = [getattr(sys.modules.get(name), "__file__", None) or "" for name in own]
     return [place.removeprefix(_ROOT) for place in places if place.startswith(_ROOT)]
 
 

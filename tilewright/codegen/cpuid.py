@@ -18,9 +18,9 @@ CPUID: Final = bytes.fromhex(
 )
 """`void (i32 leaf, i32 part, ptr to)`. Neither LLVM nor a file of the cache need be asked for it."""
 XGETBV: Final = bytes.fromhex(
-    "31c9 0f01d0 8907 895704 c3"  # xor ecx, ecx; xgetbv; mov [rdi], eax; mov [rdi + 4], edx; ret
+    "31c9 4989d0 0f01d0 418900 41895004 c3"  # xor ecx, ecx; mov r8, rdx; xgetbv; mov [r8], eax; mov [r8 + 4], edx; ret
 )
-"""`void (ptr to)`."""
+"""`void (i32, i32, ptr to)`: with two that it does not read it has the same type, which takes a while to make."""
 _APART: Final = 64
 _EXTENDED: Final = 0x80000000
 _LEAVES: Final = (
@@ -36,7 +36,8 @@ def identity(machine: str) -> str:
         return Path("/proc/cpuinfo").read_text()  # which LLVM reads, too
     word, pointer = ctypes.c_uint32, ctypes.c_void_p
     memory, address = executable(CPUID.ljust(_APART) + XGETBV)
-    cpuid: Any = ctypes.CFUNCTYPE(None, word, word, pointer)(address)
+    function: Any = ctypes.CFUNCTYPE(None, word, word, pointer)
+    cpuid = function(address)
     to = (word * 4)()
     at = ctypes.addressof(to)
 
@@ -53,7 +54,7 @@ def identity(machine: str) -> str:
     }
     found[1, 0][1] = 0  # the number of the core that executes this
     if found[1, 0][2] >> 27 & 1:  # OSXSAVE: which registers the operating system keeps
-        ctypes.CFUNCTYPE(None, pointer)(address + _APART)(at)
+        function(address + _APART)(0, 0, at)
         maker += to[:2]
     del memory  # until here the code lives
     return repr((basic, maker, extended, found))

@@ -322,7 +322,10 @@ class Launcher:
             asked._remember(key, bound, plan, constexprs)
         if plan.refusal is not None:
             raise _refused(plan)
-        kernel.executable.launch(grid, bound.args)
+        if plan.prepared is None:
+            kernel.executable.launch(grid, bound.args)
+        else:
+            plan.prepared(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in bound.args])
 
     def plan(self, kernel: CompiledKernel, bound: BoundCall) -> LaunchPlan:
         """Checks what the types of the arguments do not say."""

@@ -132,7 +132,9 @@ def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
     if not 0 < first <= len(lines):
         return None
     depth, tries = _indent(lines[first - 1]), 0
-    for end in range(first, len(lines) + 1):
+    rest = range(first, len(lines) + 1)
+    begins = next((end for end in rest if lines[end - 1].lstrip().startswith("def")), len(lines))
+    for end in rest[begins - first :]:
         after = lines[end] if end < len(lines) else "end"
         if not after.strip() or after.lstrip().startswith("#") or _indent(after) > depth:
             continue
