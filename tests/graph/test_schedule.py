@@ -14,7 +14,7 @@ import tilewright as tw
 from tests.arrays import DLPackOnly
 from tests.draws import fresh_rng
 from tilewright import graph as G
-from tilewright import uarch
+from tilewright import knobs, uarch
 from tilewright.diagnostics import CompileError
 from tilewright.graph.compiled import CompiledGraph
 from tilewright.graph.fuse import schedule
@@ -347,11 +347,12 @@ def test_factors_leave_a_sum_only_where_that_pays():
     [("sm_90a", 16, 2), ("sm_90a", 2048, 2), ("cpu", 16, 1)],
 )
 def test_rows_are_normalised_in_a_kernel_of_their_own_where_that_pays(target, rows, kernels):
-    """On an H200 two kernels take 7.3 us for 16 rows, and 13.1 for 2048; one takes 9.2 at best, and 15.0. On a CPU two
-    are not so much faster, if at all."""
+    """On an H200 two kernels take 7.3 us for 16 rows, and 13.1 for 2048; one takes 9.2 at best, and 15.0. On few
+    cores of a CPU two are not so much faster, if at all."""
     shapes = (rows, 1024), (1024,), (1024, 1024)
     graph = G.trace(lambda x, g, w: G.rms_norm(x, g) @ w, *(G.array(s, tw.bf16) for s in shapes))
-    assert len(schedule(graph, target).kernels) == kernels
+    with knobs.override(num_threads=2):
+        assert len(schedule(graph, target).kernels) == kernels
 
 
 def test_symbols_are_bound_at_launch_and_texts_are_shared():

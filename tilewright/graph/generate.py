@@ -196,20 +196,20 @@ class _Generator:
         return any(e.number != 1 for e in entry.index.shape)
 
     def axis(self, operation: Operation, access: Access, entry: Entry | None = None) -> int:
-        """Where a tiled dimension of an access stands in its tile: 0 for its rows, 1 for its columns.
-
-        `entry`: which dimension, where there may be two.
-        """
+        """Where a tiled dimension of an access (`entry`, of two) is in its tile: 0 for rows, 1 for columns."""
         tiled = [e for e in access.entries if self.is_tiled(e)]
         if len(tiled) == 2:
             first = entry is tiled[0]
             return int(first) if operation.op == "transpose" else int(not first)
         if operation.op == "column":
             return 0
-        if operation.op == "squeeze" and operation.store.access is access:
-            (edge,) = operation.loads
-            return int(self.graph.buffers[edge.access.buffer].shape[0].number == 1)
-        return 1
+        is_store, is_copy = operation.store.access is access, operation.op == "copy"
+        if not is_copy and not (is_store and operation.op == "squeeze"):
+            return 1
+        # Where a gather takes one element, its dimension is one of the tile, too.
+        held = [e.access for e in operation.loads] if is_store else [operation.store.access]
+        registers = [b for a in held if (b := self.graph.buffers[a.buffer]).level != GLOBAL]
+        return int(not registers or registers[0].shape[0].number == 1)
 
     # Statements.
 
