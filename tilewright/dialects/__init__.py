@@ -69,6 +69,12 @@ def complete_tensor() -> Dialect:
     return linalg.complete_tensor()
 
 
+def complete_bufferization() -> Dialect:
+    from tilewright.dialects.upstream import bufferization
+
+    return bufferization.complete()
+
+
 def complete_llvm() -> Dialect:
     from xdsl.dialects.llvm import LLVM
 
@@ -79,6 +85,7 @@ def complete_llvm() -> Dialect:
 
 
 COMPLETED: dict[str, Callable[[], Dialect]] = {
+    "bufferization": complete_bufferization,
     "linalg": complete_linalg,
     "llvm": complete_llvm,
     "tensor": complete_tensor,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from xdsl.dialects import bufferization, memref
+from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -19,12 +19,10 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
-    ShapedType,
     StringAttr,
     TensorType,
     UnitAttr,
     UnrankedMemRefType,
-    UnrankedTensorType,
     i32,
 )
 from xdsl.ir import Attribute, Operation
@@ -56,7 +54,6 @@ from tilewright.dialects.upstream.generic_atomic import AtomicYieldOp, GenericAt
 from tilewright.dialects.upstream.strided import dense, strided_form
 
 _ANY = base(MemRefType) | base(UnrankedMemRefType)
-_TENSOR = base(TensorType) | base(UnrankedTensorType)
 
 
 class _Alignments(IntSetConstraint):
@@ -194,18 +191,6 @@ def _verify_copy(op: memref.CopyOp) -> None:
     source, dest = op.source.type, op.destination.type
     assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
     _verify_same(source, dest, alike(source, dest))
-
-
-def _verify_tensor_of(op: Any) -> None:
-    """A tensor and its memory have the same extents and elements; the memory lies as it likes."""
-    from_tensor = isinstance(op, bufferization.MaterializeInDestinationOp)
-    tensor, memory = (op.source, op.dest) if from_tensor else (op.tensor, op.memref)
-    types: list[Any] = [tensor.type, memory.type]
-    held = [(t.element_type, t.get_shape() if isinstance(t, ShapedType) else None) for t in types]
-    if held[0] != held[1]:
-        raise VerifyException(
-            f"requires the same shape and element type: {tensor.type} and {memory.type} differ"
-        )
 
 
 # --- New ops -------------------------------------------------------------------------------------------
@@ -361,15 +346,6 @@ def _verify_reinterpret_cast(op: memref.ReinterpretCastOp) -> None:
 
 
 def complete() -> None:
-    set_operand(bufferization.ToTensorOp, "memref", _ANY)
-    set_operand(bufferization.ToBufferOp, "tensor", _TENSOR)
-    set_operand(bufferization.MaterializeInDestinationOp, "source", _TENSOR)
-    for op in (
-        bufferization.ToTensorOp,
-        bufferization.ToBufferOp,
-        bufferization.MaterializeInDestinationOp,
-    ):
-        add_verifier(op, _verify_tensor_of)
     add_verifier(memref.DimOp, _verify_dim)
     add_verifier(memref.ReinterpretCastOp, _verify_reinterpret_cast)
     set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
