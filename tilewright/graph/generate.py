@@ -199,17 +199,17 @@ class _Generator:
         """Where a tiled dimension of an access (`entry`, of two) is in its tile: 0 for rows, 1 for columns."""
         tiled = [e for e in access.entries if self.is_tiled(e)]
         if len(tiled) == 2:
-            first = entry is tiled[0]
-            return int(first) if operation.op == "transpose" else int(not first)
+            return int((entry is tiled[0]) == (operation.op == "transpose"))
         if operation.op == "column":
             return 0
         is_store, is_copy = operation.store.access is access, operation.op == "copy"
-        if not is_copy and not (is_store and operation.op == "squeeze"):
-            return 1
-        # Where a gather takes one element, its dimension is one of the tile, too.
-        held = [e.access for e in operation.loads] if is_store else [operation.store.access]
-        registers = [b for a in held if (b := self.graph.buffers[a.buffer]).level != GLOBAL]
-        return int(not registers or registers[0].shape[0].number == 1)
+        for held in [e.access for e in operation.loads] if is_store else [operation.store.access]:
+            other = self.graph.buffers[held.buffer]
+            # Where a gather takes one element, its dimension is one of the tile, too.
+            matrix = is_copy and other.level != GLOBAL and len(other.shape) == 2
+            if matrix or (operation.op == "squeeze" and is_store):
+                return int(other.shape[0].number == 1 or (is_copy and other.shape[1].number != 1))
+        return 1
 
     # Statements.
 
