@@ -104,6 +104,29 @@ def test_tangents_times_large_constants_keep_a_relative_error(cap: float, may: b
     assert "mach.absolute" not in text  # whatever a launch gives
 
 
+@pytest.mark.parametrize("times, may", [(1, True), (8, True), (20, False), (None, False)])
+def test_tangents_added_again_and_again_keep_a_relative_error(times: Any, may: bool) -> None:
+    """2^20 small ones: an absolute error of each would be 4e-2 of a share."""
+
+    @tw.kernel
+    def summed(X, Y, TIMES: tw.constexpr):  # pyright: ignore
+        s = tw.tanh(tw.load_tile(tw.init_tile(X, [0, 0], (4, 64))))
+        if TIMES is None:
+            total = tw.zeros((4, 64), tw.f32)
+            for m in range(0, X.shape[0], 4):
+                total = total + tw.tanh(tw.load_tile(tw.init_tile(X, [m, 0], (4, 64))))
+            s = total
+        else:
+            for _ in tw.static_range(TIMES):
+                s = s + s
+        each = tw.exp(s - tw.max(s, 1))
+        tw.store_tile((each / tw.sum(each, 1)).to(Y.dtype), tw.init_tile(Y, [0, 0], (4, 64)))
+
+    x, y = np.zeros((400, 64), np.float32), np.zeros((4, 64), BF16)
+    text = summed.compile(x, y, times, target="sm_90a").ir["mach"]
+    assert ("mach.absolute" in text) == may
+
+
 def test_conversions_of_what_was_not_approximate_stay_exact() -> None:
     @tw.kernel
     def convert(X, Y, EXP: tw.constexpr):  # pyright: ignore

@@ -21,7 +21,8 @@ be zero as bf16 where it would be denormal.
 
 A tanh times numbers that all elements share, of which nothing but exponentials with few bits come, may have an
 absolute error, a few times 2^-24 (`loosen_exponents`): about what the largest of such exponents is rounded by, where
-some tangent is near 1. Where none is, a large number makes the error seen: it is a constant, and bounded (`MOST`).
+some tangent is near 1. Where none is, a large number makes the error seen, and so do many sums: numbers are constants,
+and what they and sums make of an error is bounded (`MOST`).
 Maxima of them may be in any exponential: all that they are subtracted from is scaled by the same.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
@@ -29,6 +30,8 @@ maxima and rearrangements keep a relative error; so do sums of what is not negat
 """
 
 from __future__ import annotations
+
+from math import ceil, log2
 
 from xdsl.dialects import arith, gpu, math, scf
 from xdsl.dialects.builtin import (
@@ -53,8 +56,8 @@ from tilewright.passes.fold_identities import splat
 
 EVERY = 24
 """Bits of an f32."""
-MOST = 2.0**11
-"""By what a tanh with an absolute error may be multiplied: the error in the exponent is under 2^-11 then."""
+MOST = 2.0**12
+"""How many times the absolute error of a tanh an exponent may have: a constant of 2^11, and a difference."""
 NARROW: dict[type[Attribute], int] = {BFloat16Type: 8, Float16Type: 11}
 EXPONENTIALS = ("math.exp", "math.exp2")
 _KEEPS = frozenset(
@@ -76,7 +79,7 @@ EXTREMES = ("maximumf", "minimumf", "maxnumf", "minnumf")
 _SHIFTS = frozenset(
     (
         *ELEMENTS,
-        *("arith.addf", "arith.subf", "arith.negf", "arith.select"),
+        *("arith.negf", "arith.select"),
         *(f"arith.{kind}" for kind in EXTREMES),
     )
 )
@@ -123,10 +126,10 @@ def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
     waiting, seen = [(value, False, 1.0)], dict[tuple[SSAValue, bool], float]()
     while waiting:
         value, reduced, factor = waiting.pop()
-        known = seen.get((value, reduced))
-        if factor > (MOST if known is None else known):  # too large, or multiplied again and again
+        if not factor <= MOST:  # or no number
             return False
-        if known is not None:
+        factor = 2.0 ** ceil(log2(max(factor, 1.0)))  # few powers: loops end soon
+        if factor <= seen.get((value, reduced), 0.0):
             continue
         seen[value, reduced] = factor
         for use in value.uses:
@@ -143,6 +146,8 @@ def _gives_exponents(value: SSAValue, needed: dict[SSAValue, int]) -> bool:
                     return False
             elif isinstance(op, xt.ReductionOp) and op.kind in EXTREMES:
                 waiting.append((op.result, True, factor))
+            elif isinstance(op, arith.AddfOp | arith.SubfOp):  # the other may have an error, too
+                waiting.append((op.result, reduced, 2 * factor))
             elif op.name in _SHIFTS and not (isinstance(op, arith.SelectOp) and use.index == 0):
                 waiting += [(r, reduced, factor) for r in op.results]
             elif isinstance(op, arith.MulfOp) and (by := [*filter(None, map(splat, op.operands))]):
