@@ -9,7 +9,9 @@ import pytest
 
 from tests.arrays import poison
 from tests.reference.threads import kinds, run_threads, tensor_map
+from tilewright import reference
 from tilewright.diagnostics import CheckError
+from tilewright.dialects.text import parse_module
 
 SCHEDULES = ("late", "early", "random")
 OWN = """
@@ -246,3 +248,27 @@ def test_a_box_for_all_workgroups_of_a_cluster(schedule: Any, rng: np.random.Gen
     report = run_threads(MAP, text, args, cluster=2, grid=2, check=True, schedule=schedule)
     assert report.ok, str(report)
     np.testing.assert_array_equal(out, 2 * x)
+
+
+PARTS = """
+gpu.module @m {
+  gpu.func @parts(%x: memref<10xf32>, %y: memref<10xf32>) kernel {
+    %b = gpu.block_id x
+    %c4 = arith.constant 4 : index
+    %c10 = arith.constant 10 : index
+    %at = arith.muli %b, %c4 : index
+    %left = arith.subi %c10, %at : index
+    %n = arith.minsi %left, %c4 : index
+    %from = memref.subview %x[%at] [%n] [1] : memref<10xf32> to memref<?xf32, strided<[1], offset: ?>>
+    %to = memref.subview %y[%at] [%n] [1] : memref<10xf32> to memref<?xf32, strided<[1], offset: ?>>
+    memref.copy %from, %to : memref<?xf32, strided<[1], offset: ?>> to memref<?xf32, strided<[1], offset: ?>>
+    gpu.return
+  }
+}
+"""
+
+
+def test_each_workgroup_copies_as_much_as_is_left() -> None:
+    x, y = np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
+    assert reference.run(parse_module(PARTS), (3, 1, 1), [x, y], check=True).errors == []
+    np.testing.assert_array_equal(y, x)

@@ -296,16 +296,15 @@ def copy(site: Site, op: Operation, *operands: Any) -> Any:
     source, target = buffers if op.name == "memref.copy" else buffers[::-1]
     operand = next(o for o in op.operands if isinstance(o.type, MemRefType))
     dtype = numerics.numpy_type(memref_type(operand))
-    if any(size.shape[0] > 1 for size in (*source.sizes, *target.sizes)):
-        raise unsupported(op, f"{op.name} of different sizes per instance")
-    shape = tuple(int(size[0]) for size in source.sizes)
+    # Of the largest instance: the others' boxes end where their arrays do.
+    shape = tuple(max(0, int(size.max())) for size in source.sizes)
     zeros = tuple(scalar(0) for _ in shape)
 
     def boxes(ref: MemRefValue) -> access.Boxes:
         base = ref.base + dtype.itemsize * ref.offset
         return access.Boxes(base, ref.sizes, ref.strides, zeros, shape)
 
-    if shape != tuple(int(size[0]) for size in target.sizes):
+    if any((a != b).any() for a, b in zip(source.sizes, target.sizes, strict=True)):
         site.report("error", "copy", f"{op.name} copies between shapes that differ")
     elif all(shape):
         access.store_boxes(site, boxes(target), access.load_boxes(site, boxes(source), dtype, 0))
