@@ -101,8 +101,9 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 - **Assignments**, also to tuples (`a, b = b, a`, `first, *rest = parts`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
 - **Elements of arrays**: `n = LENGTHS[i]` and `X[i, j]` are scalars, one number per dimension; they may be offsets and the
   bounds of loops. `Y[i, j] = x` writes one, of the array's dtype: a scalar is converted, but a float never becomes an
-  integer; `Y[i, j] += x` reads and writes one (where several programs do, `tw.atomic_rmw` is what adds all up). Outside of the array
-  they read 0 and are not written, like elements of tiles.
+  integer; `Y[i, j] += x` reads and writes one (where several programs do, `tw.atomic_rmw` is what adds all up). Where an index is a
+  value of integers, the elements are gathered and scattered, in the shape to which the indices broadcast: `X[rows[:, None], columns]`,
+  `Y[i] = x`. Outside of the array they read 0 and are not written, like elements of tiles.
 - **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain, `n in (1, 2)` compares with each,
   `n in range(a, b, 2)` with the bounds.
   Dividing an integer scalar by zero ends the program with an error that names the line and the program on the

@@ -66,6 +66,38 @@ def test_what_is_assigned_is_converted(target):
 
 
 @tw.kernel
+def moved(X, I, J, Y, Z, BM: tw.constexpr = 8, BN: tw.constexpr = 16):
+    """A plane of X by rows and columns of indices, some outside; a diagonal of X."""
+    i = tw.load_tile(tw.init_tile(I, [0], (1, BM)))
+    j = tw.load_tile(tw.init_tile(J, [0], (1, BN)))
+    rows, cols = tw.arange(0, BM), tw.arange(0, BN)
+    Y[rows[:, None], cols] = X[1, i[:, None], j] * 2
+    Z[rows] = X[rows % 2, rows, rows]
+    Z[rows] += 1
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_elements_by_values_of_indices(target):
+    rng = fresh_rng()
+    x = rng.integers(-99, 99, (2, 20, 30)).astype(np.int32)
+    i, j = rng.integers(-4, 25, 8).astype(np.int32), rng.integers(-4, 35, 16)
+    y, z = np.full((7, 15), -1, np.int32), np.zeros(9, np.int32)
+    moved.options(target=target)[1](x, i, j, y, z)
+    inside = ((i >= 0) & (i < 20))[:, None] & (j >= 0) & (j < 30)
+    whole = np.where(inside, x[1, i.clip(0, 19)[:, None], j.clip(0, 29)], 0) * 2
+    np.testing.assert_array_equal(y, whole[:7, :15])
+    n = np.arange(8)
+    np.testing.assert_array_equal(z, [*(x[n % 2, n, n] + 1), 0])
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "xe-pvc"])
+def test_elements_by_values_of_indices_compile(target):
+    index = [tw.spec((8,), tw.i32), tw.spec((16,), tw.i64)]
+    out = [tw.spec((7, 15), tw.i32), tw.spec((9,), tw.i32)]
+    moved.options(target=target).compile(tw.spec((2, 20, 30), tw.i32), *index, *out)
+
+
+@tw.kernel
 def misread(X, CASE: tw.constexpr):
     if CASE == "slice":
         X[0, 0] = X[0:4, 1]
@@ -77,6 +109,12 @@ def misread(X, CASE: tw.constexpr):
         X[0, 0] = 1.5
     elif CASE == "value":
         X[0, 0] = X[0, 0].to(tw.f32)
+    elif CASE == "mask":
+        X[0, 0] = X[tw.arange(0, 4) < 2, 0].item()
+    elif CASE == "vectors":
+        X[tw.arange(0, 4)] = 1
+    elif CASE == "shapes":
+        X[tw.arange(0, 4), tw.arange(0, 3)] = 1
     elif CASE == "float":
         X[0, 0] = X[1.5, 0]
     else:
@@ -92,6 +130,9 @@ def misread(X, CASE: tw.constexpr):
         ("type", "1.5"),
         ("value", "run-time f32 scalar to a 1x1 tile of i32"),
         ("float", "an offset"),
+        ("mask", "an index is integers, not"),
+        ("vectors", "1 index for the array X (2-D, i32)"),
+        ("shapes", "1x4 and 1x3"),
         ("extent", "assignment to an element"),
     ],
 )

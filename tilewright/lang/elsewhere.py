@@ -14,11 +14,11 @@ from tilewright.lang.registry import FUNCTIONS, describe_signature
 
 TABLES: dict[str, dict[str, str]] = {
     "Memory": {
-        "load": "tw.load_tile(tw.init_tile(A, [m, n], (BM, BN))); elements by index: tw.load_gather",
-        "store": "tw.store_tile(x, tw.init_tile(A, [m, n], (BM, BN))); elements by index: tw.store_scatter",
+        "load": "tw.load_tile(tw.init_tile(A, [m, n], (BM, BN))); elements by index: A[i, j]",
+        "store": "tw.store_tile(x, tw.init_tile(A, [m, n], (BM, BN))); elements by index: A[i, j] = x",
         "make_block_ptr make_tensor_descriptor": "tw.init_tile(A, [m, n], (BM, BN))",
         "advance": "tw.update_tile_offset(tile, [0, BK])",
-        "gather take": "tw.load_gather(tw.init_tile(A, offsets)); of memory, not of a value",
+        "gather take": "A[i], A[i, j] with values of indices; of memory, not of a value",
         "atomic_add": 'tw.atomic_rmw("add", x, tile); gives the old values',
         "atomic_max": 'tw.atomic_rmw("max", x, tile)',
         "atomic_min": 'tw.atomic_rmw("min", x, tile)',

@@ -19,9 +19,9 @@ from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part
 from tilewright.lang.convert import as_value, constant, constant_ssa, expect_dtype
+from tilewright.lang.elements import element as element_of
 from tilewright.lang.frame import Frame, expression
 from tilewright.lang.kernel_type import KernelFunction
-from tilewright.lang.memory import element as element_of
 from tilewright.lang.parts import indexed
 from tilewright.lang.program import FormatString
 from tilewright.lang.values import (

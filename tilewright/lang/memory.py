@@ -9,7 +9,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dialects.numerals import float_attr
 from tilewright.dialects.xetile import ATOMIC_KINDS
@@ -21,14 +20,13 @@ from tilewright.lang.convert import (
     broadcast_to,
     computed,
     constant,
-    item,
     stored,
     to,
 )
 from tilewright.lang.maps import WgMap, cache_hints, mapped
 from tilewright.lang.promote import exact_in
 from tilewright.lang.registry import language
-from tilewright.lang.tiles import expect_tile, init_tile
+from tilewright.lang.tiles import expect_tile
 from tilewright.lang.values import Array, Number, Operand, Tile, Value, describe_type
 
 
@@ -73,48 +71,6 @@ def load_tile(
         chosen = arith.SelectOp(wanted, computed(value), computed(other))
         value = Value(current.result(chosen), tile.dtype, tile.shape)
     return mapped(value, wg_map)
-
-
-def element(array: Array, index: object) -> Value:
-    """``A[i, j]``: one element as a scalar; outside of the array it is 0, as elements of tiles are."""
-    instead = "load a part: tw.load_tile(tw.init_tile(array, offsets, shape))"
-    return item(load_tile(_element_tile(array, index, instead)))
-
-
-def set_element(array: Array, index: object, value: Operand) -> None:
-    """``A[i, j] = x``: outside of the array it is dropped.
-
-    A scalar is converted to the array's dtype, as numpy's "same_kind" allows.
-    """
-    write = "write it as a tile: tw.store_tile(value, tw.init_tile(array, offsets, shape))"
-    tile = _element_tile(array, index, write)
-    if isinstance(value, Value) and not value.shape and _kind(value) <= _kind(tile):
-        value = to(value, tile.dtype)
-    if isinstance(value, Value) and set(value.shape) - {1}:
-        raise CompileError(
-            f"{describe_type(value)} is written to one element of {array!r}",
-            hint=write,
-        )
-    store_tile(value, tile)
-
-
-def _kind(x: Value | Tile) -> int:
-    """A truth value becomes an integer and this a float, not the other way round."""
-    return 2 if x.dtype.is_float else int(x.dtype.is_integer)
-
-
-def _element_tile(array: Array, index: object, instead: str) -> Tile:
-    numbers = list(cast(tuple[object, ...], index)) if isinstance(index, tuple) else [index]
-    if any(isinstance(n, slice) for n in numbers):
-        raise CompileError(
-            "a slice of an array is no element of it",
-            hint=instead,
-        )
-    if any(isinstance(n, int) and n < 0 for n in numbers):
-        raise CompileError(
-            "elements are not counted from the end of an array", hint="A[A.shape[0] - 1]"
-        )
-    return init_tile(array, cast(list[int | Value], numbers), (1, 1))
 
 
 @language

@@ -12,12 +12,12 @@ from tilewright.lang.arithmetic import truth
 from tilewright.lang.branches import if_at_run_time
 from tilewright.lang.calls import as_sequence
 from tilewright.lang.context import suggest_name
+from tilewright.lang.elements import element as element_of
+from tilewright.lang.elements import set_element
 from tilewright.lang.expressions import BINARY, decidable, operate
 from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, expression, statement
 from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
-from tilewright.lang.memory import element as element_of
-from tilewright.lang.memory import set_element
 from tilewright.lang.program import device_assert
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
 from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type

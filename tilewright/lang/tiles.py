@@ -97,7 +97,7 @@ def init_tile(
         raise ArgumentError(
             "offsets",
             "a block tile needs a shape",
-            hint="a scattered tile has one vector of offsets into the flattened array: i * A.shape[1] + j"
+            hint="a scattered tile has one vector of offsets into the flattened array; A[i, j] reads by two"
             if isinstance(offsets, (tuple, list))
             and any(isinstance(x, Value) and not x.is_scalar for x in offsets)
             else "tw.init_tile(base, offsets, (rows, columns))",
