@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -103,6 +105,17 @@ def tiles_of_amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         if host_level() not in WITH_AVX512:
             pytest.skip(NEEDS_AVX512)
         emulate_tiles(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def refusals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a program's launches are refused for, where a test gives no `fail`: its error (it would end the process)."""
+    told: list[BaseException] = []
+    if host := sys.modules.get("tilewright.runtime.program.host"):
+        monkeypatch.setattr(host, "_leave", told.append)
+    yield
+    for error in told:
+        raise error
 
 
 @pytest.fixture

@@ -243,6 +243,14 @@ def from_mlir(attribute: Attribute) -> DType:
     return found
 
 
+def is_known(attribute: Attribute) -> bool:
+    """Whether `from_mlir` has a type for it."""
+    try:
+        return bool(from_mlir(attribute))
+    except TypeError:
+        return False
+
+
 def _mlir_floats() -> dict[str, Attribute]:
     from xdsl.dialects import builtin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tilewright.passes.other_integers import other_integers
 from tilewright.runtime.program.isolate import alone
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.entry import build_text, host_to_tiles
+from tilewright.tools.cli import main
 
 COUNT = 24
 
@@ -133,3 +135,30 @@ func.func private @five(%a: i4) -> i4 {
     for target in ("cpu", "reference"):
         (found,), _ = run_on(text, target, capfd)
         np.testing.assert_array_equal(found, [1, signed(-5, 4), 7, -1])
+
+
+LAUNCHED = """\
+module attributes {gpu.container_module} {
+  gpu.module @m { gpu.func @k(%a: memref<8xi4>) kernel {
+    %c0 = arith.constant 0 : index
+    %c = arith.constant -3 : i4
+    memref.store %c, %a[%c0] : memref<8xi4>
+    gpu.return } }
+  func.func @main() {
+    %a = memref.alloc() : memref<8xi4>
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    gpu.launch_func @m::@k blocks in (%c1, %c1, %c1) threads in (%c1, %c1, %c1) args(%a : memref<8xi4>)
+    %v = memref.load %a[%c0] : memref<8xi4>
+    %w = arith.extsi %v : i4 to i32
+    vector.print %w : i32
+    return } }
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--target", "reference"], ["--check"]])
+def test_arrays_of_a_program(options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """However a program is run: its kernels and its host code keep an element of its arrays alike."""
+    (tmp_path / "launched.mlir").write_text(LAUNCHED)
+    assert main(["run", str(tmp_path / "launched.mlir"), *options]) == 0
+    assert capfd.readouterr().out == "-3\n"

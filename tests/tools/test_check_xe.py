@@ -114,7 +114,7 @@ def test_elements_that_no_array_has(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / "program.mlir"
     file.write_text(PROGRAMS["rows apart"].replace("xf32", "xi4"))
     assert main(["check", str(file), "--target", "xe-pvc"]) == 1
-    assert "is no element type of a tile" in capsys.readouterr().err
+    assert "no launch passes such a value" in capsys.readouterr().err
 
 
 UNSIGNED = """

@@ -233,9 +233,11 @@ def test_in_mlir_text(name, tilewright, tmp_path):
     "arguments, code, words",
     [
         (["rnu", "x.mlir"], 2, "hint: did you mean run?"),
+        (["helpp"], 2, "hint: did you mean help?"),
+        (["run"], 2, "required: file\nhint: tilewright run --help"),
+        (["run", "{}/notes.md"], 1, "note: this file is read as MLIR text"),
         (["opt", "{}/ok.mlir", "--cse"], 2, "hint: a pass is named with -p: -p cse"),
         (["info", "--josn"], 2, "hint: did you mean --json?"),
-        (["run"], 2, "required: file"),
         (["run", "{}/none.mlir"], 1, "No such file"),
         (["run", "{}/none.py"], 1, "No such file"),
         (["run", "{}"], 1, "Is a directory"),
@@ -283,6 +285,7 @@ def test_in_mlir_text(name, tilewright, tmp_path):
 )
 def test_on_the_command_line(arguments, code, words, tilewright, tmp_path):
     (tmp_path / "ok.mlir").write_text("func.func @main() { return }")
+    (tmp_path / "notes.md").write_text("# Notes\n")
     (tmp_path / "blank.py").write_text("")
     store = "(A): tw.store_tile(1, tw.init_tile(A, [0], (1, 1)))\n"
     kernels = "".join(f"@tw.kernel\ndef {name}{store}" for name in "ab")

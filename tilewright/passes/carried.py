@@ -11,7 +11,8 @@ from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects.nesting import terminator
 
-LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
+LOOPS = (scf.ForOp, scf.WhileOp)
+LOOPS_AND_BRANCHES = (*LOOPS, scf.IfOp)
 
 Given = tuple[Operation, int]
 """An operand: of an op, the one of this number."""

@@ -9,7 +9,7 @@ Loads do not move: what they read may be written. Requires nothing; guarantees t
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, scf
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import Rewriter
@@ -18,6 +18,7 @@ from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from tilewright.dialects.elementwise import DIVISIONS
 from tilewright.passes import memory_objects
 from tilewright.passes.budget import poll
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.kernel import LEVEL
 
 
@@ -87,7 +88,7 @@ def hoist_invariants(block: Block, stay: tuple[str, ...] = ()) -> None:
         for region in op.regions:
             for inner in region.blocks:
                 hoist_invariants(inner, stay)
-        if isinstance(op, scf.ForOp | scf.WhileOp):
+        if isinstance(op, LOOPS):
             for region in op.regions:
                 for inner in region.blocks:
                     for candidate in list(inner.ops):

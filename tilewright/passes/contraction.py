@@ -35,6 +35,7 @@ from tilewright.dialects.fused import ContractOp, YieldOp
 from tilewright.frozen import record
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import Loop
 from tilewright.passes.materialise import Materialiser, NoValue
@@ -83,7 +84,7 @@ class Contraction:
 
     def run(self) -> None:
         for op in list(self.function.walk()) if self.loops else ():
-            if isinstance(op, scf.ForOp | scf.WhileOp) and op.parent is not None:
+            if isinstance(op, LOOPS) and op.parent is not None:
                 self.loop(op)
         for op in list(self.function.walk()):
             if isinstance(op, xt.TileMmaOp) and op.parent is not None:

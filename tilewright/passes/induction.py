@@ -21,6 +21,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tilewright.dialects.nesting import ops_around, terminator
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.memory_objects import is_pure
 
 AXES = ("x", "y", "z")
@@ -69,7 +70,7 @@ class Scalars:
         while op is not None and (parent := op.parent_op()) is not None:
             if isinstance(parent, scf.ParallelOp):
                 found += reversed([self.loop(parent, d) for d in range(len(parent.lowerBound))])
-            elif isinstance(parent, (scf.ForOp, scf.WhileOp)):
+            elif isinstance(parent, LOOPS):
                 found.append(self.loop(parent))
             op = parent
         return tuple(reversed(found))
@@ -142,7 +143,7 @@ class Scalars:
         owner = value.owner
         inside = owner.parent_op() if isinstance(owner, Block) else owner
         loops = self.enclosing(inside)
-        if isinstance(owner, Block) and isinstance(inside, (scf.ForOp, scf.WhileOp)):
+        if isinstance(owner, Block) and isinstance(inside, LOOPS):
             loops += (self.loop(inside),)
         time = (self.time,) if _is_unstructured(inside) else ()
         atoms = (*self.program_ids, *time, *(loop.counter for loop in loops))

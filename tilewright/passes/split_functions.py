@@ -19,6 +19,7 @@ from xdsl.ir import Block, Operation, Region
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.passes.alike_loops import Nest, shared
+from tilewright.passes.carried import LOOPS
 
 LONG = 400
 """Ops of a function from which on it is split."""
@@ -53,7 +54,7 @@ def _measured(op: Operation, sizes: dict[Operation, tuple[int, int]]) -> tuple[i
         for inner in block.ops:
             count, deep = _measured(inner, sizes)
             ops, depth = ops + count, max(depth, deep)
-    sizes[op] = ops, depth + isinstance(op, scf.ForOp | scf.WhileOp)
+    sizes[op] = ops, depth + isinstance(op, LOOPS)
     return sizes[op]
 
 

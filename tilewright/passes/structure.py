@@ -16,6 +16,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import WHOLE, constant, element_bytes
 from tilewright.frozen import frozen
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.kernel import program_ids
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.resizing import Resizable, Sized
@@ -134,7 +135,7 @@ class Structure:
             if writes and (place := self._place(tile)) is not None
         ]
         ops = list(self.kernel.walk())
-        loops = [op for op in ops if isinstance(op, (scf.ForOp, scf.WhileOp))]
+        loops = [op for op in ops if isinstance(op, LOOPS)]
         self.shared = len(loops) == 1 and any(
             isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
         )

@@ -8,12 +8,11 @@ branches become loops, such functions kernels, and each kernel says its level; w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from xdsl.dialects import arith, cf, func, gpu, scf
 from xdsl.dialects.builtin import (
-    FixedBitwidthType,
     FunctionType,
-    IndexType,
     IntAttr,
     IntegerType,
     MemRefType,
@@ -26,8 +25,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
+from tilewright import dtypes
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of, unsupported
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, element
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.observer import Observer, ignore
 from tilewright.passes.affine_to_scf import affine_to_scf
@@ -227,35 +227,40 @@ def _kernels(module: ModuleOp) -> list[gpu.FuncOp]:
 def check_arguments(kernel: gpu.FuncOp) -> None:
     """UnsupportedError where no launch could pass an argument of a kernel."""
     for position, type in enumerate(kernel.function_type.inputs.data):
-        if not _passes(type):
-            raise unsupported(
-                kernel,
-                f"argument {position} of @{kernel.sym_name.data} is {type}: no launch passes such a value",
-                rule="a kernel takes memrefs of known rank, vectors, numbers and pointers",
-            )
+        check_argument(kernel, type, f"argument {position} of @{kernel.sym_name.data}")
+
+
+def check_argument(place: Any, type: Attribute, name: str) -> None:
+    """UnsupportedError at an op or a launch where no launch could pass such a value."""
+    kind = type.element_type if isinstance(type, MemRefType | VectorType) else type
+    if not isinstance(type, LLVMPointerType) and not dtypes.is_known(kind):
+        raise unsupported(
+            place,
+            f"{name} is {type}: no launch passes such a value",
+            rule=f"a kernel takes memrefs of known rank, vectors, numbers and pointers; {_INTEGERS}",
+            hint=_IN_BYTES if isinstance(kind, IntegerType) else None,
+        )
+
+
+_INTEGERS = "integers are i64, i32, i16, i8, i1 and index"
+_IN_BYTES = (
+    "keep two numbers of 4 bits in a byte: x << 4 >> 4 is the lower with its sign, x >> 4 the upper"
+)
 
 
 def _refuse_other_integers(kernel: gpu.FuncOp) -> None:
-    """UnsupportedError where integers of 4 bits, or of another width that tiles lack, lie in arrays or are computed
-    with: they are but bits that an instruction of lanes takes."""
-    arguments = [
-        (kernel, a.type, f"argument {a.index} is {a.type}") for a in kernel.body.block.args
-    ]
-    results = [
-        (op, result.type, f"{op.name}: {result.type}")
-        for op in kernel.walk()
-        if op.name.startswith("arith.") or op.name.startswith("memref.alloc")
-        for result in op.results
-    ]
-    for op, type, what in (*arguments, *results):
-        element = type.element_type if isinstance(type, VectorType | MemRefType) else type
-        if isinstance(element, IntegerType) and element.width.data not in (1, 8, 16, 32, 64):
-            raise unsupported(
-                op,
-                f"{what}: no target computes with {element}",
-                rule="integers are i64, i32, i16, i8, i1 and index",
-                hint="keep two numbers of 4 bits in a byte: x << 4 >> 4 is the lower with its sign, x >> 4 the upper",
-            )
+    """UnsupportedError where integers of 4 bits, or of another width that tiles lack, are computed with: they are but
+    bits that an instruction of lanes takes."""
+    for op in kernel.walk():
+        for result in op.results if op.name.startswith(("arith.", "memref.alloc")) else ():
+            kind = element(result.type)
+            if isinstance(kind, IntegerType) and not dtypes.is_known(kind):
+                raise unsupported(
+                    op,
+                    f"{op.name}: {result.type}: no target computes with {kind}",
+                    rule=_INTEGERS,
+                    hint=_IN_BYTES,
+                )
 
 
 def _check_vectors(kernel: gpu.FuncOp, target: str) -> None:
@@ -267,12 +272,6 @@ def _check_vectors(kernel: gpu.FuncOp, target: str) -> None:
                 f"argument {position} of @{kernel.sym_name.data} is {type}: target {target} passes no vectors",
                 hint="a kernel takes an array, and loads the vector from it",
             )
-
-
-def _passes(type: Attribute) -> bool:
-    return isinstance(
-        type, MemRefType | VectorType | IndexType | FixedBitwidthType | LLVMPointerType
-    )
 
 
 def _refuse_branches(kernel: gpu.FuncOp) -> None:

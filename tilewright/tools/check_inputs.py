@@ -86,14 +86,7 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
             extent if extent >= 0 else _extent(analysis, mine, dim, len(type.get_shape()))
             for dim, extent in enumerate(type.get_shape())
         )
-        try:
-            dtype = dtypes.from_mlir(type.element_type)
-        except TypeError as error:
-            raise unsupported(
-                kernel,
-                f"argument {argument.index} is a {type}: {error}",
-                hint="arrays of 8 bits per element and wider, of floats and integers",
-            ) from None
+        dtype = dtypes.from_mlir(type.element_type)
         specs.append(spec := ArraySpec(shape, dtype, _strides(type, shape)))
         if argument.index in stored and (why := unwritable(describe(spec))):
             raise unsupported(

@@ -17,6 +17,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from tilewright.tools.console import render_error
@@ -74,11 +75,11 @@ class Parser(argparse.ArgumentParser):
         from tilewright.diagnostics import did_you_mean
 
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            word, known = choice[1], re.findall(r"'([^']*)'", choice[2])
+            word, known = choice[1], [*re.findall(r"'([^']*)'", choice[2]), "help"]
         elif option := re.search(r"unrecognized arguments: (--[^ =]+)", message):
             word, known = option[1], re.findall(r"--[\w-]+", self.format_usage())
         else:
-            return None
+            return f"{self.prog} --help explains it" if " are required: " in message else None
         if near := did_you_mean(word, known, 2):
             return near
         return f"a pass is named with -p: -p {word[2:]}" if self.prog.endswith(" opt") else None
@@ -111,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Start-up makes a hundred thousand objects that all stay: searching them for cycles takes a tenth of its time.
     gc.set_threshold(200_000, 20, 20)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    while arguments[:1] == ["help"]:  # `tilewright help run`
+        arguments = [*arguments[1:], "--help"]
     named = [a for a in arguments if not a.startswith("-")][:1]
     try:
         parser = make_parser([name for name in named if name in COMMANDS])
@@ -168,7 +171,10 @@ def report(error: Exception) -> int:
     from tilewright.diagnostics import TilewrightError, ToolMissing
 
     if isinstance(error, TilewrightError):
-        render_error(str(error))
+        place = error.location
+        is_other = place and Path(place.file).suffix not in ("", ".mlir", ".py")
+        as_what = "\nnote: this file is read as MLIR text; the name of a Python file ends in .py"
+        render_error(str(error) + (as_what if is_other else ""))
         codes = {UsageError: USAGE, ToolMissing: MISSING}
         return next((code for kind, code in codes.items() if isinstance(error, kind)), INPUT_ERROR)
     if isinstance(error, MissingTool):

@@ -36,7 +36,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.combining import kind_of
 from tilewright.frozen import frozen
-from tilewright.passes.carried import operands_of, origins
+from tilewright.passes.carried import LOOPS, operands_of, origins
 from tilewright.passes.integers import Solver
 from tilewright.passes.memory_objects import chosen_from, memory_roots
 
@@ -188,7 +188,7 @@ class _Apart(Solver[Rounding]):
         step = None
         if isinstance(op, _PRODUCTS):
             depth = prod(shape_of(op.operands[0])[1:])
-            often = self.iterations if enclosing(op, scf.ForOp, scf.WhileOp) else 1
+            often = self.iterations if enclosing(op, *LOOPS) else 1
             before, own = before / 2, _of(type, depth * often)
         elif op.name in _REDUCTIONS:
             whole, left = (prod(shape_of(v)) for v in (op.operands[0], op.results[0]))

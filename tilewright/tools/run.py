@@ -57,7 +57,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="FILE.mlir, FILE.py, FILE.py:KERNEL, or - for MLIR text")
-    parser.add_argument("rest", nargs="*", help="arguments of a Python file, after --")
+    parser.add_argument("rest", nargs="*", default=[], help="arguments of a Python file, after --")
     add_kernel_arguments(parser)
     rows = {
         "--grid X,Y,Z": "of FILE.py:KERNEL; default: what covers its arrays",
@@ -196,17 +196,15 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
 def run_reference(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     """The whole program by the reference executor."""
     from tilewright import reference
-    from tilewright.passes.linalg.bufferize import bufferize
-    from tilewright.passes.ranked_arguments import ranked_arguments
-    from tilewright.runtime.program.entry import call_entry, choose_entry, is_of_host
+    from tilewright.runtime.program.entry import is_of_host
+    from tilewright.runtime.program.host import enter_program
     from tilewright.targets.entry import first_forms
 
-    first_forms(module)
     entry = args.entry or directives(text).entry
     if is_of_host(module, entry):
-        bufferize(module)
-        ranked_arguments(module)
-        entry = call_entry(module, choose_entry(module, entry), entry_arguments(args), say)
+        entry = enter_program(module, entry, entry_arguments(args), say)
+    else:
+        first_forms(module)
     report = reference.run(module, kernel=entry, check=args.check, seed=args.seed)
     sys.stdout.flush()
     if report.findings:

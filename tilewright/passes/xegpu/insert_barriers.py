@@ -31,6 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects import xegpu
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Symbol
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.emit import Before
 from tilewright.passes.level import range_of, region_of_run, run_around
 from tilewright.passes.xegpu.memory_dependences import Order, Pending
@@ -107,8 +108,7 @@ class _Placer:
 
     def counters(self, op: Operation) -> frozenset[Symbol]:
         """Of all loops in an op, itself included."""
-        loops = (scf.ForOp, scf.WhileOp)
-        return frozenset(self.analysis.loop(x).counter for x in op.walk() if isinstance(x, loops))
+        return frozenset(self.analysis.loop(x).counter for x in op.walk() if isinstance(x, LOOPS))
 
     def scope(self, op: scf.IfOp, run: xegpu.RangeAttr, pending: Pending) -> Pending:
         pending = self.in_front(op, pending, self.counters(op))

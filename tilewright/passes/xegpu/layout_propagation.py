@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
@@ -19,7 +18,7 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, vector_type
 from tilewright.frozen import record
 from tilewright.layout import Distribution
-from tilewright.passes.carried import given_as
+from tilewright.passes.carried import LOOPS, given_as
 from tilewright.passes.emit import Behind
 from tilewright.passes.level import among
 from tilewright.passes.ownership import Planner, Relation, attempt, values_of
@@ -78,7 +77,7 @@ class LayoutPropagation(Planner[Distribution]):
             parent = op.parent_op()
             inside = parent is not None and parent is not self.kernel
             outer = self.depth(parent) if parent is not None and inside else 0
-            self._depths[op] = outer + isinstance(parent, (scf.ForOp, scf.WhileOp))
+            self._depths[op] = outer + isinstance(parent, LOOPS)
         return self._depths[op]
 
     def fix(self, value: SSAValue, d: Distribution) -> None:

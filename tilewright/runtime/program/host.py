@@ -53,7 +53,7 @@ from tilewright.runtime.program.entry import call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.loop_threads import Sharing, can_pass
-from tilewright.targets.entry import first_forms, host_to_tiles
+from tilewright.targets.entry import check_argument, first_forms, host_to_tiles
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -269,7 +269,8 @@ def _allocate_callback(heap: Heap, fail: Fail) -> Any:
 
 def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
     kinds: list[Any] = [C.c_int64] * 6
-    for type_ in launch.operands:
+    for place, type_ in enumerate(launch.operands):
+        check_argument(launch, type_, f"argument {place} of this launch")
         kinds += [C.c_int64, C.c_void_p] if isinstance(type_, MemRefType) else [_scalar(type_)]
 
     def run(*raw: Any) -> None:

@@ -19,10 +19,10 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.fused import ContractOp, FusedOp
 from tilewright.dialects.nesting import terminator
 from tilewright.frozen import field, record
-from tilewright.passes.carried import reached
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, reached
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
-_HOLDERS = (FusedOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)
+_HOLDERS = (FusedOp, ContractOp, *LOOPS_AND_BRANCHES)
 """Ops whose results have buffers of their own."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.dialects.vector import BroadcastOp
 from xdsl.ir import Operation, SSAValue
@@ -21,6 +20,7 @@ from tilewright.dialects import stage
 from tilewright.dialects.nesting import ops_around
 from tilewright.frozen import frozen
 from tilewright.layout import Layout
+from tilewright.passes.carried import LOOPS
 from tilewright.passes.tile_origin import WIDEST, tile_alignment, tile_divisors
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.distribute import Distributor
@@ -122,7 +122,6 @@ class Boxes:
         return result
 
 
-LOOPS = (scf.ForOp, scf.WhileOp)
 MANY = 16
 """Accesses of a thread that are worth code of their own for tiles that are inside as a whole."""
 
