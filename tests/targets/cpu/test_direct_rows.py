@@ -1,5 +1,5 @@
 """Rows that few panels of the other side need are multiplied where they lie: of A all but the last of them and the end
-of k, which are copied, of B all whole panels."""
+of k, which are copied, of B all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.arrays import error
+from tests.fences import fenced
 from tests.targets.cpu.test_thin import LIMITS, RUNNABLE, random, thin_product
 from tilewright.targets.cpu.machine import SHARED_BYTES
 
@@ -39,16 +40,42 @@ def test_every_edge(rng, level, dtype):
 @pytest.mark.parametrize("level", RUNNABLE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_part_of_a_panel_of_b(rng, level, dtype):
-    """Behind groups of panels of any number, in one tile of columns or the last of two; what follows it is NaN."""
+    """Behind groups of panels of any number, in one tile of columns or the last of two; what follows each row is NaN,
+    or the next row, and behind the last one no memory."""
     run = thin_product.options(machine=level, target="cpu", num_threads=1)
     acc = tw.f64 if dtype == np.float64 else tw.f32
     for n in (1, 15, 23, 33, 50, 65, 103, 127, 150, *(int(x) for x in rng.integers(160, 385, 6))):
         m, k = (int(x) for x in rng.integers((9, 130), (65, 300)))
         a, b, c = (random(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
-        b = np.pad(b, ((0, 0), (0, int(rng.integers(1, 40)))), constant_values=np.nan)[:, :n]
+        wide = np.pad(b, ((0, 0), (0, int(rng.integers(1, 40)))), constant_values=np.nan)
         want = c + a.astype(np.float64) @ b.astype(np.float64)
-        run[1, tw.cdiv(n, 192)](a, b, c, k, ACC=acc, BM=64, BN=192, BK=32)
-        assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
+        for given in (wide[:, :n], fenced(b)):
+            got = c.copy()
+            run[1, tw.cdiv(n, 192)](a, given, got, k, ACC=acc, BM=64, BN=192, BK=32)
+            assert error(got, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
+
+
+@tw.kernel
+def least_of_rows(A, B, C, BM: tw.constexpr = 32, BN: tw.constexpr = 64):
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], 32):
+        a = tw.load_tile(tw.init_tile(A, [tw.program_id(0) * BM, k], (BM, 32)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, 0], (32, BN))), acc)
+    least = tw.min(acc, axis=1)
+    tw.store_tile(least, tw.init_tile(C, [tw.program_id(0) * BM, 0], (BM, 1)))
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+def test_columns_of_a_tile_that_b_does_not_have_are_zero(rng, level):
+    """Behind each row of B the next one follows, whose products are as large."""
+    for n in (5, 18, 41, 63):
+        a, b = -rng.random((60, 333), np.float32), 1 + rng.random((333, n), np.float32)
+        c = np.full((60, 1), np.nan, np.float32)
+        least_of_rows.options(machine=level, target="cpu", num_threads=1)[2](a, -b, c)
+        assert not c.any(), n
+        least_of_rows.options(machine=level, target="cpu", num_threads=1)[2](a, b, c)
+        want = (a.astype(np.float64) @ b).min(axis=1, keepdims=True)
+        assert error(c, want) < LIMITS["float32"], n
 
 
 @pytest.mark.parametrize("level", RUNNABLE)

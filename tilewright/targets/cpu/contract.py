@@ -256,7 +256,6 @@ class ContractEmitter:
                 more = b.either(b.cmp("slt", k1, main), self.goes_on)
                 return b.select(more, next, operand.after_bytes)
 
-            whole_panels = b.minus(col_panels, find_b.parts)
             direct = (find_a.direct, 0, find_a.count)
             turns = [direct, (find_a, find_a.count, row_panels)]
 
@@ -269,12 +268,8 @@ class ContractEmitter:
                     step = operands[0].next_bytes or 0
                     aside, end = b.times(step, count), b.plus(j, count)
                     start_over = below(operands[0], b.times(j, step))
-                    if find_b.alone:  # part of a panel is copied before it is used
-                        last = b.plus(operands[0].below_bytes, aside)
-                        start_over = b.select(b.cmp("slt", end, col_panels), last, start_over)
-                    next_b = b.select(b.cmp("slt", end, whole_panels), aside, start_over)
-                panels = [find_b.alone(j)] if find_b.alone and count == 1 else operands
-                start = panel_start(b, m, family, panels, depth)
+                    next_b = b.select(b.cmp("slt", end, col_panels), aside, start_over)
+                start = panel_start(b, m, family, operands, depth)
                 parts = [part for turn in turns for part in halved(b, family, rows, turn)]
                 for kernel, (find, begin, end) in parts:
                     if find is None or (begin == 0 and end == 0):
@@ -305,7 +300,7 @@ class ContractEmitter:
                             for operand in operands:
                                 self.prefetch_next(operand, family, rows, i.iv)
                         emit_micro(
-                            b, m, kernel, operand_a, panels, c, b.times(i.iv, family.mr),
+                            b, m, kernel, operand_a, operands, c, b.times(i.iv, family.mr),
                             b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
@@ -315,8 +310,7 @@ class ContractEmitter:
             def across(turns: Sequence[Turn]) -> None:
                 """Rows by all panels of B."""
                 at: Idx = 0
-                for count, times in _groups(b, whole_panels, family.panels):
-                    times = b.plus(times, find_b.parts) if count == 1 else times
+                for count, times in _groups(b, col_panels, family.panels):
                     if times == 0:
                         continue
                     end = b.plus(at, b.times(times, count))

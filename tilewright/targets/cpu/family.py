@@ -112,5 +112,9 @@ class PanelOperand:
     after_bytes: Idx = 0
     """The same to the panel's place in the next program along x, which reads other rows of A, in its first block."""
     later: Later | None = None
+    lanes: Idx | None = None
+    """x from here on that its array has, where that may be less than a panel: what stands behind them is not of it."""
+    whole: Idx = 0
+    """k up to which there is memory for the whole panel then."""
     copy: SSAValue | None = None
     """Where the micro-kernel leaves what it reads, as a panel: steps of tiles one after the other."""

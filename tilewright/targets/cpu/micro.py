@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize, plain, rows_cols
+from tilewright.dialects import mach
 from tilewright.targets.cpu.amx import (
     AMX_ROWS,
     TILE_BYTES,
@@ -155,7 +156,20 @@ def emit_micro(
     apart = many and not isinstance(a.x_bytes, int)
     unroll = UNROLL if (held if apart else not one) else 1
 
-    def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
+    # What stands beside a part of a panel is multiplied, too, if it can be read, and dropped.
+    last, whole = bb[-1], [None] * nv
+    masks: list[SSAValue | None] = [*whole]
+    if last.lanes is not None:
+        left = (b.minus(last.lanes, v * lanes) for v in range(per_panel))
+        masks[-per_panel:] = (b.mask_first(x, lanes, moves=True) for x in left)
+
+    def steps(
+        start: Idx,
+        end: Idx,
+        count: int,
+        carry: Sequence[SSAValue],
+        masks: Sequence[SSAValue | None] = whole,
+    ) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
             pbs = [b.ptr(one.pointer, b.times(loop.iv, one.k_bytes)) for one in bb]
@@ -190,11 +204,12 @@ def emit_micro(
                 ones = [
                     [b.ptr(b.ptr(pa, row), b.times(u, a.k_bytes)) for u in steps] for row in rows
                 ]
-                accumulators = _step(b, family, ones, places, lanes, accumulators)
+                accumulators = _step(b, family, ones, places, masks, lanes, accumulators)
             loop.out = accumulators
         return loop.results
 
-    even = b.times(b.div(groups, unroll), unroll)
+    even = groups if last.lanes is None else b.max(b.min(groups, last.whole), 0)
+    even = b.times(b.div(even, unroll), unroll)
     sums: Sequence[SSAValue] = [*(start or [zero] * nv)] * family.mr
     if in_parts:
         each = b.round_up(b.ceildiv(even, family.mr), unroll)
@@ -208,7 +223,11 @@ def emit_micro(
     elif even != 0:
         sums = steps(0, even, unroll, sums)
     if even is not groups and (not isinstance(groups, int) or groups != even):
-        sums = steps(even, groups, 1, sums)
+        sums = steps(even, groups, 1, sums, masks)
+    sums = [
+        x if mask is None else b.value(arith.SelectOp(mask, x, zero))
+        for x, mask in zip(sums, masks * family.mr, strict=True)
+    ]
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
 
     def write() -> None:
@@ -240,14 +259,22 @@ def _step(
     family: Family,
     pas: Sequence[Sequence[SSAValue]],
     pbs: Sequence[Sequence[SSAValue]],
+    masks: Sequence[SSAValue | None],
     lanes: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """Some groups of k: a row of B for each, at `pbs`, in registers; groups of each row of A, at `pas`, broadcast from
-    memory."""
+    """Some groups of k: a row of B for each, at `pbs`, in registers, zero where a vector's mask is; groups of each row
+    of A, at `pas`, broadcast from memory."""
     out, nv = list(acc), len(pbs[0])
     factors = VectorType(family.b.element, [lanes * family.group])  # pyright: ignore
-    known = [[b.load(pb, factors) for pb in row] for row in pbs]
+    known = [
+        [
+            b.load(pb, factors) if mask is None
+            else b.value(mach.MaskedLoadOp(pb, mask, b.constant(factors, 0)))
+            for pb, mask in zip(row, masks, strict=True)
+        ]
+        for row in pbs
+    ]  # fmt: skip
     for r, groups in enumerate(pas):
         for pa, row in zip(groups, known, strict=True):
             one = spread_group(b, pa, factors, family.group)

@@ -58,10 +58,6 @@ class Finder:
     count: Idx = 0
     copied: bool = False
     """Only once: who reads them there leaves them where `packed` finds them (see `PanelOperand.copy`)."""
-    parts: Idx = 0
-    """The last so many panels, which `alone` finds, where `packed` says where they are in their array."""
-    alone: Callable[[Idx], PanelOperand] | None = None
-    """One panel of all of them."""
 
     def __call__(self, panel: Idx) -> PanelOperand:
         return self.packed(panel)
@@ -176,21 +172,12 @@ class Operands:
                 if format.group == 1 and array.x_stride == 1:
                     row = b.times(array.k_stride, size)
                     reach, most = array.k_extent, SHARED_BYTES
-                    whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
-                    conditions = [spread(b, row)]
-                    if family.in_place:
-                        # Each panel of A reads all of a block, a part of a panel at once with others.
+                    if family.in_place:  # each panel of A reads all of a block
                         reach, most = b.min(reach, family.depth), PAGED_BYTES
-                        conditions.append(b.cmp("eq", whole, panels))
-                    else:  # what is multiplied at once lies, or is copied, as a whole
-                        alike = b.cmp("eq", whole, panels)
-                        conditions.append(b.either(alike, b.cmp("sgt", panels, family.panels)))
-                    conditions.append(b.cmp("sle", b.times(reach, row), most))
-                    lies = here
-                    for each in conditions:
-                        lies = b.value(arith.AndIOp(lies, each))
-                    as_it_is = b.select(lies, whole, 0)
-                    here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
+                    near = b.both(spread(b, row), b.cmp("sle", b.times(reach, row), most))
+                    lies = b.both(here, near)
+                    assert lies is not None
+                    here = b.value(arith.AndIOp(here, b.negated(lies)))
             elif in_rows and where and array.verbatim and (array.along_k or across):
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 if across:
@@ -222,26 +209,23 @@ class Operands:
                     later = Later(copies, b.ptr(corner, b.times(pitch, family.depth)), pitch)
             find = self.finder(format, pointer, panel_bytes, below, after, k_bytes)
             if lies is not None:
+                # Behind a row that ends within a panel stands the next one, if there is one.
+                beyond = b.select(lies, b.minus(b.times(panels, format.lanes), x_count), 0)
+                enough = b.cmp("sle", beyond, array.k_stride)
+                followed = b.select(enough, b.minus(array.k_extent, 1), 0)
+                whole = b.select(b.cmp("sgt", beyond, 0), followed, array.k_extent)
+                whole = b.minus(whole, k)
 
                 def packed_or_lying(i: Idx) -> PanelOperand:
+                    found, x = find(i), b.times(i, format.lanes)
+                    lanes = b.select(lies, b.minus(x_count, x), format.lanes)
+                    found = replace(found, lanes=lanes, whole=whole)
                     if later is None:
-                        return find(i)
-                    next = b.ptr(later.pointer, b.times(i, format.lanes * size))
-                    return replace(find(i), later=replace(later, pointer=next))
+                        return found
+                    next = b.ptr(later.pointer, b.times(x, size))
+                    return replace(found, later=replace(later, pointer=next))
 
-                def alone(i: Idx) -> PanelOperand:
-                    there, copy = find(i), b.ptr(own, b.times(i, own_bytes))
-                    part = b.both(lies, b.cmp("sge", i, as_it_is))
-                    assert part is not None
-                    start = b.value(arith.SelectOp(part, copy, there.pointer))
-                    step = b.select(part, format.bytes * format.lanes, k_bytes)
-                    return replace(there, pointer=start, k_bytes=step)
-
-                found = replace(find, packed=packed_or_lying)
-                if family.in_place:
-                    return found
-                parts = b.select(lies, b.minus(panels, as_it_is), 0)
-                return replace(found, parts=parts, alone=alone)
+                return replace(find, packed=packed_or_lying)
             if as_it_is == 0:
                 return find
             pitch = b.times(array.k_stride if across else array.x_stride, size)
