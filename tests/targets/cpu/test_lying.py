@@ -65,7 +65,7 @@ def close(got: Any, want: Any) -> None:
 @pytest.mark.parametrize(
     "tile",
     [(16, 16, 16), (32, 32, 32), (64, 64, 64), (9, 16, 5), (40, 48, 33), (12, 8, 64), (20, 20, 20),
-     (10, 10, 10), (7, 37, 15)],
+     (10, 10, 10), (7, 37, 15), (16, 16, 300), (20, 24, 513)],
 )  # fmt: skip
 def test_batches(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
     m, n, k = tile
@@ -97,7 +97,7 @@ def looped(A: Any, B: Any, C: Any, M: tw.constexpr, N: tw.constexpr, BK: tw.cons
 def test_a_length_of_run_time(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
     m, n = tile
     kernel, sums = looped.options(target="cpu", machine=level), sums_of(dtype)
-    for k in (16, 31, 65):
+    for k in (16, 31, 65, 0, 301):
         for less in (0, 3):
             a = inside(random(rng, 3, m - less, k, dtype=dtype))
             b = inside(random(rng, 3, k, n - less, dtype=dtype))

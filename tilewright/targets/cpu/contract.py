@@ -149,7 +149,7 @@ class ContractEmitter:
                 multiply()
             else:
                 near = lying.near(packed=thin is not None)
-                b.choose(near, lambda: lying.emit(vectors, zero), multiply)
+                b.choose(near, lambda: lying.emit(zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))
@@ -168,11 +168,11 @@ class ContractEmitter:
             return None
         pair = left, right
         found = (
-            LyingTiles(self.b, self.m, pair, c, length, self.local)
+            LyingTiles(self.b, self.m, family, pair, c, length, self.local)
             if family.tiles
-            else LyingVectors(self.b, self.m, pair, c, length)
+            else LyingVectors(self.b, self.m, family, pair, c, length)
         )
-        return found if found.fits(family) else None
+        return found if found.fits else None
 
     def turn(self, source: Buffer, c: Buffer, zero: bool) -> None:
         """C (+)= the transpose of `source`, whose rows and columns are padded to whole vectors."""

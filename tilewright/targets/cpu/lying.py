@@ -6,7 +6,7 @@ over panels and blocks of k, take longer than so few products. Where B's rows li
 
     for rows, as many as registers hold sums of, and vectors of columns:
       for k, some at a time:  a row of B times an element of each row of A
-      C is written once
+      C is written once for each block of k
 
 Instructions that take several k at once multiply as many rows of B, put together element by element in registers; what
 is left of k stands beside zeros. Narrow floats that no instruction multiplies are widened where they are read. Of tiles
@@ -116,9 +116,15 @@ class LyingProduct(ABC):
 
     b: Builder
     m: CpuMachine
+    family: Family
     operands: tuple[Lying, Lying]
     c: Buffer
     length: Idx
+
+    @property
+    @abstractmethod
+    def deepest(self) -> int | None:
+        """Its k at most; None: any."""
 
     @property
     def known(self) -> bool:
@@ -129,10 +135,11 @@ class LyingProduct(ABC):
     def short(self) -> bool:
         """Is it small, as far as is known now?"""
         length = self.length if isinstance(self.length, int) else 1
-        return max(*self.c.shape, length) <= LONGEST and length > 0
+        return max(self.c.shape) <= LONGEST and 0 < length <= (self.deepest or length)
 
+    @property
     @abstractmethod
-    def fits(self, family: Family) -> bool:
+    def fits(self) -> bool:
         """Is it one of these, as far as is known now?"""
 
     def there(self) -> Idx:
@@ -152,13 +159,14 @@ class LyingProduct(ABC):
         length = self.length
         if not self.known:
             length = self.there()
-            found = b.both(found, b.cmp("sle", length, LONGEST))
-        reach = b.times(self.operands[1].steps[1], length)
+            if self.deepest is not None:
+                found = b.both(found, b.cmp("sle", length, self.deepest))
+        reach = b.times(self.operands[1].steps[1], b.min(length, self.family.depth))
         found = b.both(found, b.cmp("sle", reach, NEAR))
         assert found is not None
         return found
 
-    def inside(self, family: Family) -> SSAValue | None:
+    def inside(self) -> SSAValue | None:
         """Do the tiles lie in their arrays, with k that need no masks?"""
         b, found = self.b, None
         for operand, count in zip(self.operands, self.c.shape, strict=True):
@@ -167,18 +175,18 @@ class LyingProduct(ABC):
                 found = b.both(found, b.cmp("sge", operand.k_count, self.length))
         return found
 
-    def emit(self, family: Family, zero: bool) -> None:
+    def emit(self, zero: bool) -> None:
         """`zero`: C holds nothing yet."""
-        inside = self.inside(family)
+        inside = self.inside()
         assert inside is not None
         self.b.choose(
             inside,
-            lambda: self.blocks(family, zero, True),
-            lambda: self.blocks(family, zero, False),
+            lambda: self.blocks(zero, True),
+            lambda: self.blocks(zero, False),
         )
 
     @abstractmethod
-    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
+    def blocks(self, zero: bool, whole: bool) -> None:
         """`whole`: the tiles lie `inside`."""
 
 
@@ -190,8 +198,13 @@ class LyingVectors(LyingProduct):
     def lanes(self) -> int:
         return min(self.m.vector_bytes // itemsize(self.c.element), power_of_two(self.c.shape[1]))
 
-    def fits(self, family: Family) -> bool:
-        c, per = self.c, family.group
+    @property
+    def deepest(self) -> None:
+        return None
+
+    @property
+    def fits(self) -> bool:
+        family, c, per = self.family, self.c, self.family.group
         first, second = self.operands
         floats = isinstance(c.element, AnyFloat) and family.accumulator == c.element
         if per == 1:  # what is narrower is widened
@@ -206,7 +219,18 @@ class LyingVectors(LyingProduct):
         padded = c.shape[1] % self.lanes == 0 or isinstance(c.ld, int)
         return self.short and second.along == 0 and floats and kinds and padded and not family.tiles
 
-    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
+    def blocks(self, zero: bool, whole: bool) -> None:
+        b, depth = self.b, self.family.depth
+        length = self.length if whole and self.known else self.there()
+        if isinstance(length, int) and length <= depth:
+            self.deep((0, length), zero, whole)
+            return
+        with b.loop(0, b.max(length, 1), depth) as k:  # C is written where there is no k, too
+            end = b.min(b.plus(k.iv, depth), length)
+            self.deep((k.iv, end), b.cmp("eq", k.iv, 0) if zero else False, whole)
+
+    def deep(self, ks: tuple[Idx, Idx], first: bool | SSAValue, whole: bool) -> None:
+        """A block of k from one on to another; `first`: C holds nothing yet."""
         b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
         for at, vectors, times in columns_of(-(-cols // lanes)):
             step = vectors * lanes
@@ -214,7 +238,7 @@ class LyingVectors(LyingProduct):
             def some(x: Idx, vectors: int = vectors) -> None:
                 for row, count, turns in rows_of(self.m, rows, vectors):
                     with b.loop(row, row + turns * count, count) as r:
-                        self.block(family, (r.iv, count), (x, vectors), zero, whole)
+                        self.block((r.iv, count), (x, vectors), ks, first, whole)
 
             if times == 1:
                 some(at * lanes)
@@ -224,34 +248,34 @@ class LyingVectors(LyingProduct):
 
     def block(
         self,
-        family: Family,
         rows: tuple[Idx, int],
         columns: tuple[Idx, int],
-        zero: bool,
+        ks: tuple[Idx, Idx],
+        first: bool | SSAValue,
         whole: bool,
     ) -> None:
-        """C[rows, columns]: (start, count) of rows and of vectors of columns."""
-        b, lanes, size, per = self.b, self.lanes, itemsize(self.c.element), family.group
+        """C[rows, columns]: (start, count) of rows and of vectors of columns, over k from one on to another."""
+        family, b, lanes = self.family, self.b, self.lanes
+        size, per = itemsize(self.c.element), family.group
         type = VectorType(self.c.element, [lanes])  # pyright: ignore
         count, vectors = rows[1], range(columns[1])
-        first, second = self.operands
-        (a_row, a_k), (_, b_k) = first.steps, second.steps
+        left, right = self.operands
+        (a_row, a_k), (_, b_k) = left.steps, right.steps
         here = [b.plus(rows[0], r) for r in range(count)]
-        a = b.ptr(first.pointer, b.times(rows[0], a_row))
+        a = b.ptr(left.pointer, b.times(rows[0], a_row))
         apart = [b.times(a_row, r) for r in range(count)]
-        length = self.length if whole and self.known else self.there()
-        ends = self.c.shape[1] if whole else b.min(self.c.shape[1], second.x_count)
+        ends = self.c.shape[1] if whole else b.min(self.c.shape[1], right.x_count)
         if not whole:
-            left = b.minus(b.minus(first.x_count, 1), rows[0])
-            apart = [b.times(a_row, b.min(left, r)) for r in range(count)]
-        b_lanes = lanes * itemsize(second.element)
-        bb = b.ptr(second.pointer, b.times(columns[0], itemsize(second.element)))
+            last = b.minus(b.minus(left.x_count, 1), rows[0])
+            apart = [b.times(a_row, b.min(last, r)) for r in range(count)]
+        b_lanes = lanes * itemsize(right.element)
+        bb = b.ptr(right.pointer, b.times(columns[0], itemsize(right.element)))
         starts = [self.c.address(b, row, columns[0]) for row in here]
         places = [b.ptr(start, v * lanes * size) for start in starts for v in vectors]
-        left = b.minus(ends, columns[0])
+        there = b.minus(ends, columns[0])
         cut = not whole or self.c.shape[1] % lanes != 0
-        masks = [b.mask_first(b.minus(left, v * lanes), lanes) if cut else None for v in vectors]
-        read = VectorType(second.element, [lanes])  # pyright: ignore
+        masks = [b.mask_first(b.minus(there, v * lanes), lanes) if cut else None for v in vectors]
+        read = VectorType(right.element, [lanes])  # pyright: ignore
         factors = VectorType(family.b.element, [lanes * per])  # pyright: ignore
         nothing, empty = b.constant(type, 0), b.constant(read, 0)
         # As micro-kernels do from panels, of which a launch has the choice: C is added to what is summed from zero.
@@ -279,11 +303,11 @@ class LyingVectors(LyingProduct):
             for r in range(count):
                 at = b.ptr(column, apart[r])
                 if per == 1:
-                    factor = b.splat(widen(b, b.load(at, first.element), family.a.element), lanes)
+                    factor = b.splat(widen(b, b.load(at, left.element), family.a.element), lanes)
                 elif have == per:
                     factor = spread_group(b, at, factors, per)
                 else:
-                    ones = [b.load(b.ptr(at, b.times(a_k, g)), first.element) for g in range(have)]
+                    ones = [b.load(b.ptr(at, b.times(a_k, g)), left.element) for g in range(have)]
                     factor = spread(b, ones, factors, per)
                 for v in vectors:
                     i = r * len(vectors) + v
@@ -293,8 +317,9 @@ class LyingVectors(LyingProduct):
                         out[i] = add_dot(b, family, out[i], factor, found[v])
             return out
 
-        main, rest = b.times(b.div(length, per), per), b.rem(length, per)
-        with b.loop(0, main, per, sums) as loop:
+        begin, length = ks[0], b.minus(ks[1], ks[0])
+        main, rest = b.plus(begin, b.times(b.div(length, per), per)), b.rem(length, per)
+        with b.loop(begin, main, per, sums) as loop:
             loop.out = added(loop.iv, per, loop.carried)
         sums = loop.results
         for have in range(1, per):
@@ -306,10 +331,13 @@ class LyingVectors(LyingProduct):
 
             sums = b.choose(b.cmp("eq", rest, have), ragged, lambda sums=sums: list(sums))
         for i, (place, value) in enumerate(zip(places, sums, strict=True)):
-            before = nothing if zero else b.load(place, type)
-            if not zero:
+            before = nothing
+            if first is not True:
+                before = b.load(place, type)
+                if first is not False:
+                    before = b.value(arith.SelectOp(first, nothing, before))
                 value = b.value(arith.AddfOp(value, before))
             if not whole:
-                there = b.cmp("slt", here[i // len(vectors)], first.x_count)
-                value = b.value(arith.SelectOp(there, value, before))
+                inside = b.cmp("slt", here[i // len(vectors)], left.x_count)
+                value = b.value(arith.SelectOp(inside, value, before))
             b.store(value, place)

@@ -17,6 +17,8 @@ NEAR: Final = 32 << 10
 """Bytes from B's first row to its last at most: the nearest cache keeps them for all rows of A."""
 VECTORS: Final = 4
 """Of a row of B at a time at most."""
+POINTERS: Final = 12
+"""Rows at a time at most: the address of each is in a register."""
 LATENCY: Final = 8
 """Vectors of sums that a core adds to at a time: it takes as long for fewer."""
 
@@ -28,13 +30,14 @@ def columns_of(vectors: int) -> list[tuple[int, int, int]]:
 
 def rows_of(m: CpuMachine, rows: int, vectors: int) -> list[tuple[int, int, int]]:
     """The same of rows, beside so many vectors."""
-    return runs_of(rows, max(1, m.accumulators // vectors))
+    return runs_of(rows, max(1, min(POINTERS, m.accumulators // vectors)))
 
 
 def is_lying(costs: PanelCosts, p: PlacedProduct) -> bool:
     """Is it such a product of vectors, of arrays that nobody packs ahead?"""
     kernel, size = costs.kernel(p.types), itemsize_of(p.types[1])
-    small = max(p.a.tile, p.b.tile, p.k) <= LONGEST and p.k * p.b.whole * size <= NEAR
+    longest = max(p.a.tile, p.b.tile, p.k if kernel.tiles else 0)
+    small = longest <= LONGEST and min(p.k, kernel.depth) * p.b.whole * size <= NEAR
     there = p.a.loaded and p.b.loaded and not (p.b.along_k or p.in_loop)
     alone = max(p.reads(p.a), p.reads(p.b)) <= few_reads(costs.threads)
     vectors = kernel.single or (kernel.dots and p.a.along_k)

@@ -21,7 +21,7 @@ from tilewright.dialects import mach
 from tilewright.frozen import frozen
 from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.family import PanelOperand
 from tilewright.targets.cpu.lying import LONGEST, LyingProduct
 from tilewright.targets.cpu.panels import PanelFormat, pack_block
 
@@ -35,8 +35,13 @@ class LyingTiles(LyingProduct):
 
     local: Callable[[int], SSAValue]
 
-    def fits(self, family: Family) -> bool:
-        formats = family.a, family.b
+    @property
+    def deepest(self) -> int:
+        return LONGEST
+
+    @property
+    def fits(self) -> bool:
+        family, formats = self.family, (self.family.a, self.family.b)
         same = all(o.element == f.element for o, f in zip(self.operands, formats, strict=True))
         lie = [o.along for o in self.operands] == [1, 0]
         return family.tiles and same and lie and self.short
@@ -46,14 +51,14 @@ class LyingTiles(LyingProduct):
         """Its k."""
         return self.length if self.known else self.there()
 
-    def inside(self, family: Family) -> SSAValue | None:
-        b, found = self.b, super().inside(family)
-        return (
-            found if self.known else b.both(found, b.cmp("eq", b.rem(self.depth, family.group), 0))
-        )
+    def inside(self) -> SSAValue | None:
+        b, found = self.b, super().inside()
+        if self.known:
+            return found
+        return b.both(found, b.cmp("eq", b.rem(self.depth, self.family.group), 0))
 
-    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
-        b, (rows, cols) = self.b, self.c.shape
+    def blocks(self, zero: bool, whole: bool) -> None:
+        b, family, (rows, cols) = self.b, self.family, self.c.shape
         depth = b.round_up(self.depth, family.group)
         find_a = self.side(0, family.a, depth, whole)
         find_b = self.side(1, family.b, depth, whole)
