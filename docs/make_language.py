@@ -29,6 +29,7 @@ from tilewright.lang import (
     parts,
     program,
     promote,
+    reductions,
     scans,
     tiles,
     values,
@@ -119,8 +120,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   the kernel runs fails as an assertion does. Variables assigned in a loop (values, tiles, tuples of
   them) are carried across iterations and must keep their type. `continue` and `break` are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled, as are list comprehensions and
-  generator expressions, also over `range(...)` of numbers known at compile time. `sum`, `min` and `max` of such a sequence
-  combine its elements.
+  generator expressions, also over `range(...)` of numbers known at compile time. `sum`, `any`, `all`, `min` and `max` of such a
+  sequence combine its elements.
 - **`x[:, None]`** and **`x[None, :]`**: a row or a column as a column, and as a row. **`x[2:, :32]`**: these rows and
   columns, by numbers of compile time.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
@@ -141,7 +142,8 @@ Not supported, and what to write instead:
 TYPES = """\
 ## Types
 
-A **value** holds the elements of a tile, or one scalar; it has `x.dtype`, `x.shape`, `x.to(dtype)` and `x.item()`. A
+A **value** holds the elements of a tile, or one scalar; it has `x.dtype`, `x.shape`, `x.to(dtype)` and `x.item()`,
+and the functions whose first parameter is `x` as methods: `x.sum(1)` is `tw.sum(x, 1)`. A
 **tile** is a region of an array, created by `init_tile`. An **array** has `A.shape`, `A.strides`, `A.ndim`, `A.dtype`. The dtypes are
 {dtypes}.
 
@@ -158,6 +160,7 @@ GROUPS = (
     ("Creating values", creation, "zeros full arange"),
     ("Elementwise functions", elementwise, ""),
     ("Whole values", compute, ""),
+    ("Reductions", reductions, ""),
     ("Running combinations", scans, ""),
     ("Parts of values", parts, ""),
     ("Ownership maps", maps, ""),
@@ -173,7 +176,7 @@ GROUPS = (
 MAPS = """
 Which subgroup owns which part of a tile is chosen by the compiler. To choose it yourself, give `wg_map=tw.wg_map(...)` to
 `init_tile`, `load_tile`, `load_gather`, `atomic_rmw`, or to any function of the sections *Creating values*, *Elementwise
-functions* and *Whole values* but `argmax` and `argmin`; `init_tile` also takes `sg_map=tw.sg_map(...)`.
+functions*, *Whole values* and *Reductions* but `argmax` and `argmin`; `init_tile` also takes `sg_map=tw.sg_map(...)`.
 """
 
 

@@ -55,19 +55,7 @@ from tilewright.lang.kernel import Kernel, kernel
 if TYPE_CHECKING:
     from tilewright.arguments import ArraySpec as spec
     from tilewright.lang.autotune import autotune
-    from tilewright.lang.compute import (
-        argmax,
-        argmin,
-        broadcast,
-        convert_layout,
-        max,
-        min,
-        prod,
-        reduction,
-        sum,
-        tile_mma,
-        transpose,
-    )
+    from tilewright.lang.compute import broadcast, convert_layout, tile_mma, transpose
     from tilewright.lang.creation import arange, full, zeros
     from tilewright.lang.elementwise import (
         abs,
@@ -101,7 +89,7 @@ if TYPE_CHECKING:
         store_scatter,
         store_tile,
     )
-    from tilewright.lang.parts import concat, deinterleave, interleave, roll
+    from tilewright.lang.parts import concat, deinterleave, interleave, reshape, roll
     from tilewright.lang.program import (
         barrier,
         device_assert,
@@ -114,6 +102,17 @@ if TYPE_CHECKING:
         static_range,
         subgroup_id,
     )
+    from tilewright.lang.reductions import (
+        all,
+        any,
+        argmax,
+        argmin,
+        max,
+        min,
+        prod,
+        reduction,
+        sum,
+    )
     from tilewright.lang.scans import associative_scan, cumprod, cumsum
     from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
     from tilewright.lang.values import Array, Tile, Value
@@ -125,17 +124,17 @@ __version__ = "0.2.0"
 _NAMES = {
     "arguments": "spec",
     "lang.autotune": "autotune",
-    "lang.compute": "argmax argmin broadcast convert_layout max min prod reduction sum tile_mma "
-    "transpose",
+    "lang.compute": "broadcast convert_layout tile_mma transpose",
     "lang.creation": "arange full zeros",
     "lang.elementwise": "abs atan ceil cos erf exp exp2 floor fma log log2 maximum minimum round rsqrt "
     "sigmoid sin sqrt tanh where",
     "lang.host": "cdiv",
     "lang.maps": "sg_map wg_map",
     "lang.memory": "atomic_rmw load_gather load_tile prefetch_tile store_scatter store_tile",
-    "lang.parts": "concat deinterleave interleave roll",
+    "lang.parts": "concat deinterleave interleave reshape roll",
     "lang.program": "barrier device_assert device_print named_barrier num_programs num_subgroups "
     "program_id static_assert static_range subgroup_id",
+    "lang.reductions": "all any argmax argmin max min prod reduction sum",
     "lang.scans": "associative_scan cumprod cumsum",
     "lang.tiles": "alloc_slm init_tile update_tile_offset",
     "lang.values": "Array Tile Value",
@@ -187,7 +186,9 @@ __all__ = [
     "VerifyError",
     "__version__",
     "abs",
+    "all",
     "alloc_slm",
+    "any",
     "arange",
     "argmax",
     "argmin",
@@ -246,6 +247,7 @@ __all__ = [
     "prod",
     "program_id",
     "reduction",
+    "reshape",
     "roll",
     "round",
     "rsqrt",

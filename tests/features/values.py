@@ -192,6 +192,19 @@ for _t in ("f64", "i8", "i1", "i64"):
     ):  # fmt: skip
         put(f"vector {_name} of {_t}", "8x16", _t, _body.replace("xT>", f"x{_t}>"), f"{_t} {_out}", _function)  # fmt: skip
 
+for _t, _from, _to in (
+    *(("f32", "5x7", "7x5"), ("f16", "1x35", "5x7"), ("i8", "16x16", "256x1"), ("i1", "6x10", "3x20")),
+    *(("f32", "64x6", "128x3"), ("bf16", "32x1", "4x8"), ("i64", "13x8", "1x104"), ("f64", "24x16", "12x32")),
+):  # fmt: skip
+    put(
+        f"shape_cast of {_from} {_t} to {_to}",
+        _from,
+        _t,
+        f"%r = vector.shape_cast %v : vector<{_from}x{_t}> to vector<{_to}x{_t}>",
+        f"{_t} {_to}",
+        lambda a, s=_to: a.reshape([int(n) for n in s.split("x")]),
+    )
+
 # Functions of numbers wider and narrower than f32; of f64 powers need the C library.
 FUNCTIONS: dict[str, Any] = {
     **{name: getattr(np, name) for name in ("tan", "sinh", "cosh", "expm1", "cbrt", "tanh", "sin", "exp")},

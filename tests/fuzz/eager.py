@@ -25,6 +25,7 @@ NAMES: dict[str, Any] = {
     },
     **REALS,
 }
+BOOL = np.dtype(np.bool_)
 LIMITS = {d: ml_dtypes.finfo(d) for d in REALS.values()}
 ULPS = 2.0**-22
 """The relative error of a function in f32."""
@@ -388,12 +389,6 @@ class Language:
             np.where(c.a, x.a, y.a), np.where(c.e > 0, either, np.where(c.a, x.e, y.e)), x.real
         )
 
-    def maximum(self, a, b):
-        return _binary(np.maximum, a, b)
-
-    def minimum(self, a, b):
-        return _binary(np.minimum, a, b)
-
     def fma(self, a, b, c):
         return _binary(operator.add, _binary(operator.mul, a, b), c)
 
@@ -403,14 +398,15 @@ class Language:
     def transpose(self, x):
         return x.moved(np.transpose)
 
+    def reshape(self, x, shape):
+        return x.moved(lambda a: a.reshape(shape))
+
     def broadcast(self, x, axis, size):
         return x.moved(lambda a: np.repeat(a, size, axis))
 
     def interleave(self, a, b):
-        def both(x, y):
-            return np.stack([x, y], -1).reshape(a.shape[0], -1)
-
-        return Val(both(a.a, b.a), both(a.e, b.e), a.real)
+        both = [np.stack(x, -1).reshape(a.shape[0], -1) for x in ((a.a, b.a), (a.e, b.e))]
+        return Val(*both, a.real)
 
     def deinterleave(self, x):
         return x.moved(lambda a: a[:, ::2]), x.moved(lambda a: a[:, 1::2])
@@ -419,6 +415,7 @@ class Language:
         def over(f, a, **more):
             return f(a, axis=(0, 1) if axis is None else axis, keepdims=True, **more)
 
+        x = x.to(NAMES["i32"]) if x.dtype == BOOL and f is np.add.reduce else x
         with np.errstate(all="ignore"):
             most = over(np.maximum.reduce, x.e)
             if x.real is None:
@@ -454,6 +451,12 @@ class Language:
 
 for name, op in (("sum", np.add), ("prod", np.multiply), ("max", np.maximum), ("min", np.minimum)):
     setattr(Language, name, lambda self, x, axis=None, f=op.reduce: self._reduce(f, x, axis))
+for name, op in (("any", np.bitwise_or), ("all", np.bitwise_and)):
+    setattr(
+        Language, name, lambda self, x, axis=None, f=op.reduce: self._reduce(f, x.to(BOOL), axis)
+    )
+for name, op in (("maximum", np.maximum), ("minimum", np.minimum)):
+    setattr(Language, name, lambda self, a, b, f=op: _binary(f, a, b))
 
 
 def _function(f, slack=0.0):

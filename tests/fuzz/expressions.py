@@ -374,8 +374,12 @@ class Expressions:
         return f"{name}({', '.join(self.atom(p) for p in params)})"
 
     def mask(self, ty, d):
-        k = self.pick(("cmp", "cmp", "cmp", "and", "or", "xor", "not", "col"))
-        if k == "cmp":
+        k = self.pick(("cmp", "cmp", "cmp", "and", "or", "xor", "not", "col", "any"))
+        if k == "any" and 1 in ty.shape:
+            big, axis = ((3, ty.shape[1]), 0) if ty.shape[0] == 1 else ((ty.shape[0], 4), 1)
+            x = self.expr(Ty(self.pick((*DT, "i1") if d > 1 else DT), big), d - 1)
+            return f"tw.{self.pick(('any', 'all'))}({x}, {axis})"
+        if k in ("cmp", "any"):
             t = Ty(self.pick((*DT, *FLOATS)), ty.shape)
             return f"({self.expr(t, d - 1)} {self.pick(('<', '<=', '>', '>=', '==', '!='))} {self.pick((self.const(t.dtype), self.atom(t)))})"
         if k == "not":
@@ -398,6 +402,7 @@ class Expressions:
                 "neg",
                 "inv",
                 "transpose",
+                "reshape",
                 "reduce",
                 "bcast",
                 "interleave",
@@ -444,11 +449,13 @@ class Expressions:
             return f"tw.abs({e()})"
         if k == "transpose":
             return f"tw.transpose({e((c, r))})"
+        if k == "reshape":
+            return f"tw.reshape({e(self.pick(((c, r), (1, r * c), (r * c, 1))))}, {ty.shape})"
         if k == "reduce" and (r == 1 or c == 1):
             f = ("tw.sum", "tw.max", "tw.min", "tw.prod", "xor", "or", "and")
             f = self.pick(f[:4] if t in FLOATS else f)
             big, axis = ((8, c), 0) if r == 1 else ((r, 4), 1)
-            x = e(big)
+            x = e(big, "i1") if f == "tw.sum" and t == "i32" and self.chance(0.3) else e(big)
             return f"{f}({x}, {axis})" if "." in f else f'tw.reduction("{f}", {x}, {axis})'
         if k == "bcast" and r > 1:
             return f"tw.broadcast({e((1, c))}, 0, {r})"

@@ -378,7 +378,7 @@ def truth(x: Value, what: str = "a condition") -> Value:
             hint="x.item() is the only element of a value"
             if set(x.shape) == {1}
             else "use tw.where(mask, a, b) to choose elementwise, or reduce the mask to a scalar:"
-            " tw.max(mask, axis=None).item()",
+            " tw.any(mask).item()",
         )
     if x.dtype.is_bool:
         return x

@@ -26,6 +26,7 @@ from tilewright import knobs
 from tilewright.diagnostics import CompileError, TilewrightError, location_of
 from tilewright.dialects.kernel_attributes import ARGS, LEVEL, SUBGROUPS
 from tilewright.lang import calls as _calls  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
+from tilewright.lang import members as _members  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang import statements as _statements  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang.context import Emitter, activate, suggest_name
 from tilewright.lang.frame import Frame

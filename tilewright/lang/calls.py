@@ -6,6 +6,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from numbers import Real
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, cast
@@ -63,11 +64,14 @@ def call(
         return inline(frame, node, function.function, args, kwargs, as_launched=True)
     if is_language(function):
         return _language_call(frame, node, function, args, kwargs)
+    if isinstance(function, partial):  # methods of values are
+        given = (function.func, [*function.args, *args], function.keywords | kwargs)
+        return call(frame, node, *given)
     special = _special_builtin(function)
     if special is not None:
         with frame.blame(node, node):
             given = _bind_builtin(function, args, kwargs)
-            if function in (builtins.sum, builtins.min, builtins.max):
+            if function in (builtins.sum, builtins.any, builtins.all, builtins.min, builtins.max):
                 of = f"{function.__name__} of"
                 given = [
                     as_sequence(frame, node, of, a) if isinstance(a, LoopRange) else a
@@ -104,7 +108,8 @@ def _language_call(
         for p in signature_of(function).parameters.values()
         if p.kind is p.POSITIONAL_OR_KEYWORD
     ]
-    node.parameter_names = tuple(names)  # pyright: ignore[reportAttributeAccessIssue]
+    shown = tuple(names[max(0, len(args) - len(node.args)) :])  # without what a method is of
+    node.parameter_names = shown  # pyright: ignore[reportAttributeAccessIssue]
     with frame.blame(node, node):
         try:
             signature_of(function).bind(*args, **kwargs)
@@ -369,17 +374,20 @@ def _extremum(symbol: str) -> Callable[..., Any]:
     return call
 
 
-def _sum(frame: Frame, node: ast.Call, *given: Any) -> Any:
-    args = list(given)
-    if len(args) > 2 or not any(map(_holds_runtime, args)):
-        return frame.python(node, lambda: builtins.sum(*args))
-    if not carry.is_sequence(args[0]):
-        raise _refused_call(frame, node, builtins.sum)
-    items = [*args[1:], *args[0]]
-    result = items[0]
-    for item in items[1:]:
-        result = binary("+", result, item)
-    return result
+def _folded(plain: Callable[..., Any], symbol: str) -> Callable[..., Any]:
+    """Python's function of a sequence, whose elements an operator combines."""
+
+    def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
+        if len(args) > 2 or not any(map(_holds_runtime, args)):
+            return frame.python(node, lambda: plain(*args))
+        if not carry.is_sequence(args[0]) or (len(args) > 1 and symbol != "+"):
+            raise _refused_call(frame, node, plain)
+        items = [*args[1:], *args[0]]
+        if symbol != "+":
+            items = [truth(x) if isinstance(x, Value) else bool(x) for x in items]
+        return reduce(lambda a, b: binary(symbol, a, b), items)
+
+    return call
 
 
 def _abs(frame: Frame, node: ast.Call, *args: Any) -> Any:
@@ -441,7 +449,9 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     builtins.min: _extremum("min"),
     builtins.max: _extremum("max"),
     builtins.abs: _abs,
-    builtins.sum: _sum,
+    builtins.sum: _folded(sum, "+"),
+    builtins.any: _folded(any, "|"),
+    builtins.all: _folded(all, "&"),
     builtins.int: _number(int, dtypes.index),
     builtins.float: _number(float, dtypes.f32),
     builtins.bool: _number(bool, dtypes.i1),

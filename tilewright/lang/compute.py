@@ -1,4 +1,4 @@
-"""Ops on whole values: matrix product, transpose, reductions, broadcast, change of ownership."""
+"""Ops on whole values: matrix product, transpose, broadcast, change of ownership."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from xdsl.dialects.builtin import VectorType
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
-from tilewright.dialects.xetile import REDUCTION_KINDS
 from tilewright.dialects.xetile.vector_rules import are_multiplied
 from tilewright.dtypes import DType
-from tilewright.lang.arithmetic import binary, to_computable
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed, stored, to
-from tilewright.lang.creation import arange
-from tilewright.lang.elementwise import where
+from tilewright.lang.convert import computed, stored
 from tilewright.lang.maps import WgMap, wg_attr
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type
@@ -123,189 +119,6 @@ def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
 
 
 @language
-def reduction(
-    kind: str,
-    x: Value,
-    axis: int | None,
-    *,
-    reduction_size: int | None = None,
-    wg_map: WgMap | None = None,
-) -> Value:
-    """Combines the elements of ``x`` along ``axis``, which stays with extent 1.
-
-    ``kind`` is MLIR's: "add", "mul", "maximumf", "minimumf", "maxnumf", "minnumf", "maxsi",
-    "maxui", "minsi", "minui", "and", "or", "xor". ``axis=None`` reduces both dimensions. With
-    ``reduction_size=s`` runs of s contiguous elements are combined and extent / s remain. The
-    combination is in x's dtype, its order is free. Source: XeTile RFC, reduction.
-
-    >>> @tw.kernel
-    ... def pairs(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 8)))
-    ...     s = tw.reduction("add", x, 1, reduction_size=2)
-    ...     tw.store_tile(s, tw.init_tile(Y, [0, 0], (1, 4)))
-    >>> x = np.arange(8, dtype=np.int32)[None]; y = np.empty((1, 4), np.int32)
-    >>> pairs[1](x, y); y
-    array([[ 1,  5,  9, 13]], dtype=int32)
-    """
-    x = to_computable(matrix(x, "x"))
-    if kind not in REDUCTION_KINDS:
-        raise ArgumentError(
-            "kind",
-            f"{kind!r} is no kind of reduction",
-            hint=f"tw.{kind}(x, axis) is that of any dtype"
-            if kind in ("sum", "prod", "max", "min")
-            else f"one of {', '.join(REDUCTION_KINDS)}",
-        )
-    if kind in _FLOAT_KINDS and not x.dtype.is_float:
-        raise ArgumentError(
-            "kind",
-            f"kind {kind!r} is for floats, but the value is of {x.dtype}",
-            hint="maxsi and minsi are for integers, maxui and minui for unsigned ones",
-        )
-    if kind not in ("add", "mul", *_FLOAT_KINDS) and x.dtype.is_float:
-        raise ArgumentError(
-            "kind",
-            f"kind {kind!r} is for integers, but the value is of {x.dtype}",
-            hint="add, mul, maximumf and minimumf are for floats",
-        )
-    dims = [0, 1] if axis is None else [axis_of(axis)]
-    if reduction_size is not None:
-        extent = x.shape[dims[0]]
-        if axis is None:
-            raise ArgumentError(
-                "reduction_size",
-                "reduction_size goes with one axis",
-                hint="name it: axis=0 or axis=1",
-            )
-        if not isinstance(reduction_size, int) or reduction_size < 1 or extent % reduction_size:
-            raise ArgumentError(
-                "reduction_size",
-                f"reduction_size={reduction_size!r} does not divide the extent {extent}",
-                rule="each element of the result is that of reduction_size neighbours",
-            )
-    op = xetile.ReductionOp(
-        kind, computed(x), dims, reduction_size=reduction_size, wg_map=wg_attr(wg_map)
-    )
-    result = emitter("reduction").emit_checked(op).result
-    return Value(result, x.dtype, result.type.get_shape())
-
-
-_FLOAT_KINDS = ("maximumf", "minimumf", "maxnumf", "minnumf")
-
-
-@language
-def sum(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
-    """The sum along ``axis`` (over all elements for None), which stays with extent 1; in x's dtype.
-
-    >>> @tw.kernel
-    ... def rows(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.sum(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
-    >>> x = np.arange(8, dtype=np.float32).reshape(2, 4); y = np.empty((2, 1), np.float32)
-    >>> rows[1](x, y); y.ravel().tolist()
-    [6.0, 22.0]
-    """
-    return reduction("add", no_mask(x, "sum"), axis, wg_map=wg_map)
-
-
-@language
-def prod(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
-    """The product along ``axis`` (over all elements for None), which stays with extent 1; in x's dtype.
-
-    >>> @tw.kernel
-    ... def rows(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.prod(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
-    >>> x = np.full((2, 4), 2.0, np.float32); y = np.empty((2, 1), np.float32)
-    >>> rows[1](x, y); y.ravel().tolist()
-    [16.0, 16.0]
-    """
-    return reduction("mul", no_mask(x, "prod"), axis, wg_map=wg_map)
-
-
-@language
-def max(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
-    """The largest element along ``axis`` (over all elements for None), which stays with extent 1.
-
-    NaN wins, as in numpy; ``tw.reduction("maxnumf", x, axis)`` ignores it. Of a mask: whether any
-    element is true.
-
-    >>> @tw.kernel
-    ... def columns(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.max(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
-    >>> x = np.array([[1, 5, 2, 0], [4, 3, 2, 1]], np.int32); y = np.empty((1, 4), np.int32)
-    >>> columns[1](x, y); y
-    array([[4, 5, 2, 1]], dtype=int32)
-    """
-    kinds = {"float": "maximumf", "unsigned": "maxui", "bool": "or"}
-    return reduction(kinds.get(matrix(x, "x").dtype.kind, "maxsi"), x, axis, wg_map=wg_map)
-
-
-@language
-def min(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
-    """The smallest element along ``axis`` (over all elements for None), which stays with extent 1.
-
-    NaN wins, as in numpy; ``tw.reduction("minnumf", x, axis)`` ignores it. Of a mask: whether all
-    elements are true.
-
-    >>> @tw.kernel
-    ... def columns(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.min(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
-    >>> x = np.array([[1, 5, 2, 0], [4, 3, 2, 1]], np.int32); y = np.empty((1, 4), np.int32)
-    >>> columns[1](x, y); y
-    array([[1, 3, 2, 0]], dtype=int32)
-    """
-    kinds = {"float": "minimumf", "unsigned": "minui", "bool": "and"}
-    return reduction(kinds.get(matrix(x, "x").dtype.kind, "minsi"), x, axis, wg_map=wg_map)
-
-
-@language
-def argmax(x: Value, axis: int) -> Value:
-    """Where along ``axis``, which stays with extent 1, the largest element is, the first of several; in i32.
-
-    NaN wins, as in numpy.
-
-    >>> @tw.kernel
-    ... def rows(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.argmax(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
-    >>> x = np.array([[1, 5, 2, 5], [4, 3, 2, 1]], np.float32); y = np.empty((2, 1), np.int32)
-    >>> rows[1](x, y); y.ravel().tolist()
-    [1, 0]
-    """
-    return _first(x, max(x, axis), axis)
-
-
-@language
-def argmin(x: Value, axis: int) -> Value:
-    """Where along ``axis``, which stays with extent 1, the smallest element is, the first of several; in i32.
-
-    NaN wins, as in numpy.
-
-    >>> @tw.kernel
-    ... def columns(X, Y):
-    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
-    ...     tw.store_tile(tw.argmin(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
-    >>> x = np.array([[1, 5, 2, 5], [4, 3, 2, 1]], np.float32); y = np.empty((1, 4), np.int32)
-    >>> columns[1](x, y); y.tolist()
-    [[0, 1, 0, 1]]
-    """
-    return _first(x, min(x, axis), axis)
-
-
-def _first(x: Value, best: Value, axis: int) -> Value:
-    """The first place of a number that is there, of NaN too."""
-    dim = axis_of(axis)
-    here = binary("==", x, best)
-    if x.dtype.is_float:
-        here = binary("|", here, binary("!=", x, x))
-    n = x.shape[dim]
-    return to(min(where(here, arange(n, axis=dim), n), dim), dtypes.i32)
-
-
-@language
 def broadcast(
     x: Value,
     axis: int,
@@ -397,14 +210,6 @@ def matrix(x: object, name: str) -> Value:
     raise ArgumentError(
         name, f"{name} must be the value of a 2-D tile, not {describe_type(x)}", hint=hint
     )
-
-
-def no_mask(x: Value, what: str) -> Value:
-    if isinstance(x, Value) and x.dtype.is_bool:
-        raise ArgumentError(
-            "x", f"{what} of a mask (i1)", hint="convert it first, e.g. mask.to(tw.i32)"
-        )
-    return x
 
 
 def axis_of(axis: object) -> int:

@@ -43,8 +43,7 @@ TABLES: dict[str, dict[str, str]] = {
     "Shapes": {
         "trans permute swapaxes moveaxis T mT": "tw.transpose(x)",
         "broadcast_to expand": "tw.broadcast(x, axis, size); operators broadcast by themselves",
-        "reshape ravel flatten": "; values have two dimensions: load the tile in the shape that is"
-        " needed, or reshape the array at the launch",
+        "ravel flatten": "tw.reshape(x, (1, -1))",
         "expand_dims unsqueeze squeeze": "; values keep two dimensions: a reduction leaves [M, 1] or"
         " [1, N], x[:, None] is a vector as a column, x[None, :] as a row",
         "cat concatenate hstack": "tw.concat((a, b), 1)",
@@ -61,8 +60,7 @@ TABLES: dict[str, dict[str, str]] = {
         "mean": "tw.sum(x, 1) / x.shape[1]",
         "amax": "tw.max(x, 1)",
         "amin": "tw.min(x, 1)",
-        "any": 'tw.reduction("or", x, 1)',
-        "all": 'tw.reduction("and", x, 1)',
+        "count_nonzero": "tw.sum(x != 0, 1)",
         "xor_sum": 'tw.reduction("xor", x, 1)',
         "reduce": 'tw.reduction("add", x, 1); add, mul, maximumf, minimumf, and, or, xor, ..',
         "softmax": "tw.exp(x - tw.max(x, 1)) / tw.sum(tw.exp(x - tw.max(x, 1)), 1); of arrays:"
@@ -171,8 +169,7 @@ METHODS: dict[str, str] = {
     "numel": "x.shape",
     "dim": "x.ndim",
     "stride": "A.strides",
-    "view": "; values have two dimensions: load the tile in the shape that is needed; as another"
-    " dtype: x.to(dtype, bitcast=True)",
+    "view": "tw.reshape(x, shape); as another dtype: x.to(dtype, bitcast=True)",
     "copy": "; values never change: another name is another value",
     "clone": "; values never change: another name is another value",
     "float": "x.to(tw.f32)",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from functools import reduce
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -13,26 +12,15 @@ from xdsl.dialects import arith
 from xdsl.ir import Block, SSAValue
 
 from tilewright import dtypes
-from tilewright.diagnostics import CompileError, did_you_mean
+from tilewright.diagnostics import CompileError
 from tilewright.dtypes import DType
-from tilewright.lang import carry, elsewhere
+from tilewright.lang import carry
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part
-from tilewright.lang.convert import as_value, constant, constant_ssa, expect_dtype
-from tilewright.lang.elements import element as element_of
+from tilewright.lang.convert import constant_ssa, expect_dtype
 from tilewright.lang.frame import Frame, expression
-from tilewright.lang.kernel_type import KernelFunction
-from tilewright.lang.parts import indexed
 from tilewright.lang.program import FormatString
-from tilewright.lang.values import (
-    VALUE_MEMBERS,
-    Array,
-    LoopRange,
-    Tile,
-    Value,
-    describe_type,
-    is_number_member,
-)
+from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -58,11 +46,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
 }
-_MEMBERS: dict[type, tuple[str, ...]] = {
-    Value: VALUE_MEMBERS,
-    Tile: ("dtype", "shape"),
-    Array: ("dtype", "shape", "ndim", "strides"),
-}
 _TRAPPING = tuple(
     f"arith.{name}"
     for name in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui")
@@ -81,10 +64,10 @@ def _constant(frame: Frame, node: ast.Constant) -> Any:
 
 @expression(ast.Name)
 def _name(frame: Frame, node: ast.Name) -> Any:
-    return _captured(frame, node, node.id, frame.lookup(node))
+    return captured(frame, node, node.id, frame.lookup(node))
 
 
-def _captured(frame: Frame, node: ast.AST, name: str, value: Any) -> Any:
+def captured(frame: Frame, node: ast.AST, name: str, value: Any) -> Any:
     """An object that came from outside of the kernel, as kernels see it."""
     if isinstance(value, np.generic):
         return value.item()
@@ -153,77 +136,6 @@ def _joined_str(frame: Frame, node: ast.JoinedStr) -> Any:
     if values:
         return FormatString(text, tuple(values))
     return text.replace("{{", "{").replace("}}", "}")
-
-
-@expression(ast.Attribute)
-def _attribute(frame: Frame, node: ast.Attribute) -> Any:
-    owner = frame.evaluate(node.value)
-    name = node.attr
-    with frame.blame(node):
-        if is_number_member(owner, name):
-            wide = isinstance(owner, float) and name == "to"
-            owner = constant(owner, dtypes.f64) if wide else as_value(owner)
-        members = _MEMBERS.get(type(owner))
-        if members is not None and name not in members:
-            raise CompileError(
-                f"{describe_type(owner)} has no attribute {name}",
-                hint=_attribute_hint(owner, name, members),
-            )
-        try:
-            return _captured(frame, node, name, getattr(owner, name))
-        except AttributeError:
-            known = members or dir(owner)
-            hint = _attribute_hint(owner, name, known)
-            what = getattr(owner, "__name__", None) or describe_type(owner)
-            raise CompileError(f"{what} has no attribute {name}", hint=hint) from None
-
-
-def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
-    if isinstance(owner, ModuleType) and owner.__name__ == "tilewright":
-        return elsewhere.meant(name, known)
-    own = type(owner) in _MEMBERS or isinstance(owner, DType)
-    if own and (answer := elsewhere.METHODS.get(name)):
-        return elsewhere.sentence(answer)
-    if isinstance(owner, Value) and (answer := elsewhere.counterpart(name)):
-        return answer
-    listed = f"it has {', '.join(known)}" if type(owner) in _MEMBERS else None
-    return did_you_mean(name, known, cutoff=0.75) or listed
-
-
-@expression(ast.Subscript)
-def _subscript(frame: Frame, node: ast.Subscript) -> Any:
-    owner = frame.evaluate(node.value)
-    if isinstance(owner, Array):
-        with frame.blame(node):
-            return element_of(owner, frame.evaluate(node.slice))
-    if isinstance(owner, Value):
-        with frame.blame(node):
-            vector = indexed(owner, frame.evaluate(node.slice))
-        if vector is not None:
-            return vector
-    if isinstance(owner, (Value, Tile)):
-        hint = {
-            Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item();"
-            " x[:, None] is a vector as a column, x[None, :] as a row, x[:, :32] the first columns",
-            Tile: "a tile is moved with tw.update_tile_offset",
-        }[type(owner)]
-        raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)
-    if isinstance(owner, KernelFunction):
-        raise frame.error(
-            node,
-            f"the kernel {owner.function.__name__} is launched in a kernel",
-            rule="launches are the host's; a program calls a kernel as it does a function, which is inlined",
-            hint=f"{owner.function.__name__}(...)",
-        )
-    index = frame.evaluate(node.slice)
-    if isinstance(index, Value):
-        raise frame.error(
-            node.slice,
-            f"an index of {describe_type(owner)} is known only at run time",
-            rule="tuples are objects of compile time",
-            hint="loop with tw.static_range, whose variable is a compile-time number",
-        )
-    return frame.python(node, lambda: owner[index])
 
 
 @expression(ast.Slice)
@@ -347,7 +259,7 @@ def _is_among(frame: Frame, node: ast.Compare, left: Any, right: Any) -> Any:
             node,
             f"{describe_type(left)} in {describe_type(right)}",
             rule="what is looked for is a scalar, and so are the elements of a tuple of compile time",
-            hint="tw.max(x == n).item() tells whether an element of a tile is n",
+            hint="tw.any(x == n).item() tells whether an element of a tile is n",
         )
     same = [_compare_two(frame, node, ast.Eq(), left, x) for x in elements]
     if True in [s for s in same if not isinstance(s, Value)]:

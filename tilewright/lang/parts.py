@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.builtin import VectorType
 
 from tilewright.diagnostics import CompileError
 from tilewright.dialects.upstream import vector
@@ -11,6 +14,7 @@ from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import computed
 from tilewright.lang.creation import zeros
 from tilewright.lang.registry import language
+from tilewright.lang.tiles import static_shape
 from tilewright.lang.values import Value, describe_type
 
 
@@ -178,3 +182,42 @@ def deinterleave(x: Value) -> tuple[Value, Value]:
     op = vector.DeinterleaveOp(computed(x))
     even, odd = emitter("deinterleave").emit(op).results
     return Value(even, x.dtype, (m, n // 2)), Value(odd, x.dtype, (m, n // 2))
+
+
+@language
+def reshape(x: Value, shape: Sequence[int] | int, *more: int) -> Value:
+    """The elements of ``x``, row by row, as the rows of another ``shape``: ``[P, Q]`` with P Q = M N.
+
+    Two extents may be given without parentheses; -1 is what the other leaves, and one alone is that of a row:
+    ``tw.reshape(x, -1)``. Raises ArgumentError where ``shape`` has more or fewer elements, or more dimensions.
+    Source: MLIR, vector.shape_cast.
+
+    >>> @tw.kernel
+    ... def groups(X, Y):  # each four columns minus their mean
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 8)))
+    ...     g = tw.reshape(x, (2, 4))
+    ...     tw.store_tile(tw.reshape(g - tw.sum(g, 1) / 4, (1, 8)), tw.init_tile(Y, [0, 0], (1, 8)))
+    >>> x = np.array([[1, 2, 3, 6, 0, 0, 0, 4]], np.float32); y = np.empty_like(x)
+    >>> groups[1](x, y); y.tolist()
+    [[-2.0, -1.0, 0.0, 3.0, -1.0, -1.0, -1.0, 3.0]]
+    """
+    x = matrix(x, "x")
+    count, given = (
+        prod(x.shape),
+        tuple(shape) if isinstance(shape, (tuple, list)) else (shape, *more),
+    )
+    others = [extent for extent in given if isinstance(extent, int) and extent > 0]
+    if len(others) == len(given) - 1:
+        left = count // prod(others) or 1
+        given = tuple(left if isinstance(e, int) and e == -1 else e for e in given)
+    extents = static_shape(given, "shape")
+    if prod(extents) != count:
+        raise ArgumentError(
+            "shape",
+            f"{describe_type(x)} does not reshape to {given}: it has {count} elements",
+            rule="the shapes have as many elements; one extent may be -1",
+        )
+    if x.shape == extents:
+        return x
+    op = vector.ShapeCastOp(computed(x), VectorType(x.dtype.arith, extents))
+    return Value(emitter("reshape").result(op), x.dtype, extents)

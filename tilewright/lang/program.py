@@ -14,9 +14,9 @@ from tilewright.diagnostics import CompileError
 from tilewright.dialects import tw as tw_dialect
 from tilewright.frozen import frozen
 from tilewright.lang.arithmetic import binary, truth
-from tilewright.lang.compute import reduction
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import computed, constant_ssa, index_operand, item, to
+from tilewright.lang.reductions import reduction
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type
 from tilewright.printed import spelled

@@ -32,6 +32,11 @@ def is_language(function: object) -> bool:
     return callable(function) and function in _signatures
 
 
+def is_method(name: str) -> bool:
+    """Whether values have a function of the language as a method: those whose first parameter is ``x``."""
+    return name in FUNCTIONS and next(iter(_signatures[FUNCTIONS[name]].parameters), "") == "x"
+
+
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     return _signatures[function]
 

@@ -12,12 +12,13 @@ from xdsl.dialects.vector import BroadcastOp
 from tilewright.dialects.prefixes import Prefixes
 from tilewright.dialects.upstream import vector
 from tilewright.lang.arithmetic import to_computable
-from tilewright.lang.compute import axis_of, matrix, no_mask, transpose
+from tilewright.lang.compute import axis_of, matrix, transpose
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import computed, constant
 from tilewright.lang.creation import arange, zeros
 from tilewright.lang.elementwise import where
 from tilewright.lang.parts import concat, deinterleave, interleave, part
+from tilewright.lang.reductions import counted
 from tilewright.lang.registry import language
 from tilewright.lang.values import Value, describe_type
 
@@ -111,7 +112,7 @@ class _Scan(Prefixes[Values]):
 def _running(
     name: str, kind: str, x: Value, axis: int, combine: Callable[..., Any], reverse: bool
 ) -> Value:
-    x = to_computable(no_mask(matrix(x, "x"), name))
+    x = to_computable(counted(matrix(x, "x")))
     if reverse:
         return associative_scan(x, axis, combine, reverse=True)
     dim = axis_of(axis)
@@ -125,7 +126,8 @@ def _running(
 def cumsum(x: Value, axis: int, *, reverse: bool = False) -> Value:
     """The sums of the elements up to each along ``axis``, with ``reverse`` of those from each on; in x's dtype.
 
-    The order of addition is free. Source: MLIR, vector.scan.
+    Of a mask they are counts, in i32: less one, where each true element goes when they are put side by side. The order
+    of addition is free. Source: MLIR, vector.scan.
 
     >>> @tw.kernel
     ... def running(X, Y):

@@ -136,7 +136,8 @@ def static_shape(shape: object, name: str) -> tuple[int, int]:
         raise ArgumentError(
             name,
             f"{name} must be (rows, columns), not {describe_type(shape)}",
-            hint="a tile covers the two innermost dimensions; leading offsets select the matrix",
+            hint="a tile covers the two innermost dimensions, leading offsets select the matrix; of a value"
+            " several dimensions are folded into one, as in (2 * 4, 8), and tw.reshape folds others",
         )
     for extent in shape:
         if isinstance(extent, Value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects import memref
@@ -20,6 +21,7 @@ from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
 from tilewright.frozen import frozen
 from tilewright.lang.context import OpT, emitter
+from tilewright.lang.registry import FUNCTIONS, is_method
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import TileType
@@ -96,6 +98,12 @@ class Value:
         from tilewright.lang import convert
 
         return convert.item(self)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Functions of the language whose first parameter is ``x`` are methods: ``x.sum(1)`` is ``tw.sum(x, 1)``."""
+        if is_method(name):
+            return partial(FUNCTIONS[name], self)
+        raise AttributeError(f"{self} has no attribute {name}")
 
     __add__, __radd__ = _operator("+")
     __sub__, __rsub__ = _operator("-")
