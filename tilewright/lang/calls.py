@@ -377,7 +377,8 @@ def _extremum(symbol: str) -> Callable[..., Any]:
 def _folded(plain: Callable[..., Any], symbol: str) -> Callable[..., Any]:
     """Python's function of a sequence, whose elements an operator combines."""
 
-    def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
+    def call(frame: Frame, node: ast.Call, *given: Any) -> Any:
+        args = list(given)
         if len(args) > 2 or not any(map(_holds_runtime, args)):
             return frame.python(node, lambda: plain(*args))
         if not carry.is_sequence(args[0]) or (len(args) > 1 and symbol != "+"):
