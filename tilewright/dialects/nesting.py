@@ -11,10 +11,11 @@ or region holds another (`is_ancestor`), and which op of a block does (`Block.fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 T = TypeVar("T", bound=Operation)
 
@@ -25,12 +26,25 @@ def terminator(block: Block) -> Operation:
     return block.last_op
 
 
+def blocks_in(op: Operation) -> Iterator[Block]:
+    """The blocks of an op's regions, in their order."""
+    return (block for region in op.regions for block in region.blocks)
+
+
 def ops_around(node: Operation | Block) -> Iterator[Operation]:
     """The ops that an op or block stands in, innermost first."""
     op = node.parent_op()
     while op is not None:
         yield op
         op = op.parent_op()
+
+
+def move(ops: Iterable[Operation], to: InsertPoint) -> None:
+    """Ops leave their places and stand at another, in this order."""
+    moved = list(ops)
+    for op in moved:
+        op.detach()
+    Rewriter.insert_op(moved, to)
 
 
 def ops_behind(op: Operation) -> Iterator[Operation]:
@@ -60,4 +74,4 @@ def used_from_above(scope: Operation | Region) -> list[SSAValue]:
 
 def values_made(op: Operation) -> list[SSAValue]:
     """The results of an op, and the arguments of its blocks."""
-    return [*op.results, *(a for r in op.regions for block in r.blocks for a in block.args)]
+    return [*op.results, *(a for block in blocks_in(op) for a in block.args)]

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from xdsl.dialects import arith
 from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
@@ -337,13 +338,13 @@ def short_circuit(frame: Frame, node: ast.expr, left: Value, operand: ast.expr, 
         with frame.blame(operand):
             found = truth(right) if isinstance(right, Value) else None
     if found is None:
-        _splice(frame.emitter.block, block)
+        Rewriter.inline_block(block, InsertPoint.at_end(frame.emitter.block))
         if bool(right) is wants:
             return left
         return right if isinstance(right, bool) else bool(right)
     frame.at(node)
     if _harmless(block):
-        _splice(frame.emitter.block, block)
+        Rewriter.inline_block(block, InsertPoint.at_end(frame.emitter.block))
         return operate(frame, node, "&" if wants else "|", left, found)
     other = Block()
     with frame.emitter.inside(other):
@@ -387,7 +388,7 @@ def _choose(frame: Frame, condition: Value, blocks: tuple[Block, Block], a: Any,
     scalars = all(leaf is None or not (leaf.shape or leaf.is_tile) for leaf in leaves)
     if scalars and all(map(_harmless, blocks)):
         for block in blocks:
-            _splice(frame.emitter.block, block)
+            Rewriter.inline_block(block, InsertPoint.at_end(frame.emitter.block))
         results = [
             frame.emitter.result(arith.SelectOp(condition.ssa, x, y))
             for x, y in zip(*yields, strict=True)
@@ -403,10 +404,3 @@ def _harmless(block: Block) -> bool:
         op.name.startswith("arith.") and op.name not in _TRAPPING and not op.regions
         for op in block.ops
     )
-
-
-def _splice(into: Block, block: Block) -> None:
-    """Moves all ops of a block to the end of another."""
-    for op in list(block.ops):
-        op.detach()
-        into.add_op(op)

@@ -19,7 +19,9 @@ from __future__ import annotations
 from xdsl.dialects import arith, cf, scf
 from xdsl.dialects.builtin import IntegerAttr, i1
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.dialects.nesting import terminator
 
 
 def branches_to_loops(kernel: Operation) -> bool:
@@ -52,13 +54,8 @@ def _joined(region: Region) -> bool:
         (only,) = before[block]
         branch = only.last_op
         if isinstance(branch, cf.BranchOp) and only is not block:
-            for argument, value in zip(list(block.args), branch.arguments, strict=True):
-                argument.replace_all_uses_with(value)
             Rewriter.erase_op(branch)
-            for op in list(block.ops):
-                op.detach()
-                only.add_op(op)
-            region.detach_block(block)
+            Rewriter.inline_block(block, InsertPoint.at_end(only), branch.arguments)
             return True
     return False
 
@@ -89,9 +86,6 @@ def _chosen(region: Region) -> bool:
         regions = [_way(target, arguments, join) for target, arguments in ways]
         choice = scf.IfOp(branch.cond, [a.type for a in join.args], regions[0], regions[1])
         _end(branch, [choice, cf.BranchOp(join, *choice.results)])
-        for target, _ in ways:
-            if target is not join:
-                region.detach_block(target)
         return True
     return False
 
@@ -107,17 +101,11 @@ def _meeting(target: Block, before: dict[Block, list[Block]], source: Block) -> 
 def _way(target: Block, arguments: list[SSAValue], join: Block) -> Region:
     if target is join:
         return Region(Block([scf.YieldOp(*arguments)]))
-    for argument, value in zip(list(target.args), arguments, strict=True):
-        argument.replace_all_uses_with(value)
-    last = target.last_op
-    assert isinstance(last, cf.BranchOp)
-    values = list(last.arguments)
-    Rewriter.erase_op(last)
     block = Block()
-    for op in list(target.ops):
-        op.detach()
-        block.add_op(op)
-    block.add_op(scf.YieldOp(*values))
+    Rewriter.inline_block(target, InsertPoint.at_end(block), arguments)
+    last = terminator(block)
+    assert isinstance(last, cf.BranchOp)
+    Rewriter.replace_op(last, scf.YieldOp(*last.arguments))
     return Region(block)
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from tilewright.dialects.elementwise import DIVISIONS
+from tilewright.dialects.nesting import blocks_in, move
 from tilewright.passes import memory_objects
 from tilewright.passes.budget import poll
 from tilewright.passes.carried import LOOPS
@@ -36,10 +37,7 @@ def is_pure(op: Operation) -> bool:
 
 def eliminate_dead(block: Block) -> None:
     """Remove dead ops, last first, in nested blocks too. What only reads is dead as well when nobody uses it."""
-    for op in reversed(list(block.ops)):
-        for region in op.regions:
-            for inner in region.blocks:
-                eliminate_dead(inner)
+    for op in list(block.walk(reverse=True, region_first=True)):
         if op.results and is_trivially_dead(op):
             Rewriter.erase_op(op)
 
@@ -61,9 +59,8 @@ def eliminate_common(block: Block, known: dict[object, list[Operation]]) -> None
                 continue
             same.append(op)
             mine.append(same)
-        for region in op.regions:
-            for inner in region.blocks:
-                eliminate_common(inner, known)
+        for inner in blocks_in(op):
+            eliminate_common(inner, known)
     for same in mine:
         same.pop()
 
@@ -84,21 +81,16 @@ through it."""
 
 def hoist_invariants(block: Block, stay: tuple[str, ...] = ()) -> None:
     """Move invariant scalars, constants and tiles, but the ops named, out of the loops of a block, innermost first."""
-    for op in list(block.ops):
-        for region in op.regions:
-            for inner in region.blocks:
-                hoist_invariants(inner, stay)
+    for op in list(block.walk(region_first=True)):
         if isinstance(op, LOOPS):
-            for region in op.regions:
-                for inner in region.blocks:
-                    for candidate in list(inner.ops):
-                        if (
-                            candidate.name not in stay
-                            and _may_hoist(candidate)
-                            and all(not op.is_ancestor(v.owner) for v in candidate.operands)
-                        ):
-                            candidate.detach()
-                            block.insert_op_before(candidate, op)
+            for inner in blocks_in(op):
+                for candidate in list(inner.ops):
+                    if (
+                        candidate.name not in stay
+                        and _may_hoist(candidate)
+                        and all(not op.is_ancestor(v.owner) for v in candidate.operands)
+                    ):
+                        move([candidate], InsertPoint.before(op))
 
 
 def _may_hoist(op: Operation) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, IntegerType
 from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
 
 Number = int | float
 
@@ -71,8 +72,7 @@ def fold_identities(kernel: Operation) -> None:
     for op in list(kernel.walk()):
         if (same := kept(op)) is not None:
             op.results[0].replace_all_uses_with(same)
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
 
 
 def kept(op: Operation) -> SSAValue | None:

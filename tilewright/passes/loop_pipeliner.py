@@ -314,9 +314,7 @@ def _replace(
     """The ops of a block in place of loops; they are where the last one was."""
     end = loops[-1]
     made = list(place.ops)
-    for op in made:
-        op.detach()
-    Rewriter.insert_op(made, InsertPoint.before(end))
+    Rewriter.inline_block(place, InsertPoint.before(end))
     for old, new in zip(end.results, results, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)

@@ -16,7 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import blocks_in, terminator
 from tilewright.passes.carried import names_of, reached
 from tilewright.passes.memory_objects import is_pure
 
@@ -249,9 +249,8 @@ def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None
         ends = [terminator(region.block).operands for region in op.regions]
         op = _giving(op, [[end[i] for i in kept] for end in ends], kept)
         values.update(op.results)
-    for region in op.regions:
-        for block in region.blocks:
-            _prune(block, ops, values)
+    for block in blocks_in(op):
+        _prune(block, ops, values)
 
 
 def depends(value: SSAValue, on: SSAValue, block: Block) -> bool:

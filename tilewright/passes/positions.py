@@ -37,6 +37,7 @@ from xdsl.traits import MemoryEffectKind
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.elementwise import DIVISIONS
+from tilewright.dialects.nesting import move
 from tilewright.dialects.upstream.arith import constant, constants, folded
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.frozen import frozen, record
@@ -393,8 +394,7 @@ def hoisted(value: SSAValue, above: Operation) -> tuple[Operation, bool] | None:
             return op, True
         if (found := hoisted(given, above)) is not None:
             return found
-    op.detach()
-    Rewriter.insert_op(op, InsertPoint.before(above))
+    move([op], InsertPoint.before(above))
     return None
 
 

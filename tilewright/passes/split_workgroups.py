@@ -37,9 +37,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.nesting import move
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
@@ -214,9 +215,7 @@ def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     at.insert(scf.ForOp(zero, count, one, [], inside))
     start = arith.MuliOp(inside.args[0], size)
     inside.add_op(start)
-    for op in ops:
-        op.detach()
-        inside.add_op(op)
+    move(ops, InsertPoint.at_end(inside))
     inside.add_op(scf.YieldOp())
     narrow(choice, factor, start.result)
 

@@ -69,8 +69,7 @@ def fold_views(function: gpu.FuncOp) -> None:
             for user in dict.fromkeys(users):
                 _fold(user, view, slot)  # pyright: ignore[reportArgumentType]
         if view.result.first_use is None:
-            view.detach()
-            view.erase()
+            Rewriter.erase_op(view)
 
 
 @frozen

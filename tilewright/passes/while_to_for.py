@@ -20,7 +20,7 @@ from __future__ import annotations
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.upstream.arith import constant
 from tilewright.frozen import frozen
@@ -92,9 +92,7 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     assert isinstance(last, scf.YieldOp)
     yielded = [last.arguments[i] for i in others]
     Rewriter.erase_op(last)
-    for inner in list(after.ops):
-        inner.detach()
-        body.add_op(inner)
+    Rewriter.inline_block(after, InsertPoint.at_end(body))
     body.add_op(scf.YieldOp(*yielded))
     loop = scf.ForOp(
         start, counting.bound, counting.step, [op.arguments[i] for i in others], Region(body)

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CompileError, error_at, unsupported
-from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.nesting import blocks_in, ops_around
 from tilewright.dialects.unknown import instead_of
 from tilewright.frozen import record
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
@@ -227,12 +227,11 @@ def find_symbol(op: Operation, symbol: SymbolRefAttr) -> Operation:
 
 
 def _symbol(scope: Operation, name: str) -> Operation | None:
-    for region in scope.regions:
-        for block in region.blocks:
-            for op in block.ops:
-                symbol = op.properties.get("sym_name") or op.attributes.get("sym_name")
-                if getattr(symbol, "data", None) == name:
-                    return op
+    for block in blocks_in(scope):
+        for op in block.ops:
+            symbol = op.properties.get("sym_name") or op.attributes.get("sym_name")
+            if getattr(symbol, "data", None) == name:
+                return op
     return None
 
 

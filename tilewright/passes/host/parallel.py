@@ -21,7 +21,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import mach
-from tilewright.dialects.nesting import used_from_above
+from tilewright.dialects.nesting import blocks_in, used_from_above
 from tilewright.dialects.upstream.arith import constant
 from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
@@ -68,9 +68,8 @@ def _share(
         ):
             shared.append(_outline(op, module, memory, len(shared)))
         else:
-            for region in op.regions:
-                for inner in region.blocks:
-                    _share(inner, module, memory, passable, shared)
+            for inner in blocks_in(op):
+                _share(inner, module, memory, passable, shared)
 
 
 def _worthwhile(loop: scf.ForOp) -> bool:

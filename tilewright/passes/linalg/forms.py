@@ -25,6 +25,7 @@ from xdsl.dialects.linalg.attrs import IteratorType, IteratorTypeAttr
 from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import retyped
@@ -148,15 +149,11 @@ def _of_indices(before: Before, target: SSAValue, region: Region) -> None:
     inside = region.block
 
     def body(block: Block, *_: SSAValue) -> Sequence[SSAValue]:
-        for d, argument in enumerate(inside.args):
-            (index,) = _put(block, IndexOp(d))
-            argument.replace_all_uses_with(index)
-        last = terminator(inside)
+        indices = [_put(block, IndexOp(d))[0] for d in range(len(inside.args))]
+        Rewriter.inline_block(inside, InsertPoint.at_end(block), indices)
+        last = terminator(block)
         values = list(last.operands)
-        for op in list(inside.ops):
-            op.detach()
-            if op is not last:
-                block.add_op(op)
+        Rewriter.erase_op(last)
         return values
 
     structured(before, [], [target], body)

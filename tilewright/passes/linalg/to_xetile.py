@@ -89,7 +89,7 @@ def _lower(
 ) -> None:
     """Every structured op of a function by what `put` makes of its kernel."""
     numbers = count()
-    for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
+    for block in list(function.walk_blocks()):
         if isinstance(block.parent_op(), GenericOp):
             continue
         nodes = nodes_of(block)

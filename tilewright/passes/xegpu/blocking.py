@@ -25,8 +25,10 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.nesting import move
 from tilewright.passes import memory_objects
 from tilewright.passes.kernel import add_remarks
 from tilewright.passes.new_body import refuse_vectors
@@ -43,19 +45,16 @@ def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     rewriting = Fragments(kernel, xe)
     rewriting.kernel(kernel)
     add_remarks(kernel, rewriting.remarks)
-    sink_scattered_loads(kernel.body.block)
+    for block in kernel.walk_blocks():
+        sink_scattered_loads(block)
 
 
 def sink_scattered_loads(block: Block) -> None:
-    """Moves the loads of a block and of the blocks inside of it. Linear in the ops of the block.
+    """Moves the loads of a block. Linear in the ops of the block.
 
     A block message is asked for early, so that it arrives in time; many single loads fill registers instead. A load
     that lanes do element by element moves down to the first op that uses it, past ops that do not write memory.
     """
-    for op in block.ops:
-        for region in op.regions:
-            for inner in region.blocks:
-                sink_scattered_loads(inner)
     order = {op: n for n, op in enumerate(block.ops)}
     # The number of the last op before each that may write or order memory.
     walls: list[int] = []
@@ -85,8 +84,7 @@ def sink_scattered_loads(block: Block) -> None:
             place[op] = anchor, depth - len(moves) - 1
             moves.append(op)
     for op in sorted(moves, key=lambda each: place[each]):
-        op.detach()
-        block.insert_op_before(op, ops[place[op][0]])
+        move([op], InsertPoint.before(ops[place[op][0]]))
 
 
 _PARTS = ("vector.extract_strided_slice", "vector.extract", "vector.shape_cast", "vector.transpose")

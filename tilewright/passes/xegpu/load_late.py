@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.nesting import move, ops_behind
 from tilewright.passes import memory_objects
 from tilewright.passes.xegpu.block_messages import memory_of
 
@@ -34,8 +35,7 @@ def _move(load: xegpu.LoadMatrixOp) -> None:
     places = (op for op in ops_behind(load) if op in users or may_change(op, root))
     at = next(places, None)
     if at is not None and users:
-        load.detach()
-        block.insert_op_before(load, at)
+        move([load], InsertPoint.before(at))
 
 
 def may_change(op: Operation, root: SSAValue | None) -> bool:

@@ -27,6 +27,7 @@ from xdsl.dialects.builtin import (
     SymbolRefAttr,
 )
 from xdsl.ir import Attribute
+from xdsl.rewriter import Rewriter
 
 from tilewright.arguments import array_of_memref
 from tilewright.codegen import emit_module
@@ -220,8 +221,7 @@ def _host_functions(module: ModuleOp) -> ModuleOp:
     host = module.clone()
     for op in list(host.body.block.ops):
         if op.name == "gpu.module":
-            op.detach()
-            op.erase(safe_erase=False)
+            Rewriter.erase_op(op, safe_erase=False)
     return host
 
 

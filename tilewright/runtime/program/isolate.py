@@ -6,6 +6,7 @@ from math import prod
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.rewriter import Rewriter
 
 from tilewright.arguments import Grid
 from tilewright.dialects.upstream.gpu.lanes import LANES
@@ -36,8 +37,7 @@ def alone(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid | None = N
     copy = outer.clone()
     for op in list(copy.body.block.ops):
         if isinstance(op, gpu.FuncOp) and op.sym_name != kernel.sym_name:
-            op.detach()
-            op.erase(safe_erase=False)
+            Rewriter.erase_op(op, safe_erase=False)
     module = ModuleOp([copy])
     function = kernel_of(module)
     function.attributes[LEVEL] = StringAttr(level)

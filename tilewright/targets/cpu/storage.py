@@ -17,7 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tilewright.codegen.tiles import element_of, rows_cols
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.fused import ContractOp, FusedOp
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import blocks_in, terminator
 from tilewright.frozen import field, record
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, reached
 
@@ -56,9 +56,8 @@ class Storage:
         for op in block.ops:
             self._count += 1
             self.start[op] = self._count
-            for region in op.regions:
-                for inner in region.blocks:
-                    self._number(inner)
+            for inner in blocks_in(op):
+                self._number(inner)
             self._count += 1
             self.end[op] = self._count
 
@@ -104,9 +103,8 @@ class Storage:
                     for region in op.regions:
                         if region.blocks and region.block.last_op is not None:
                             self._pairs.append((region.block.last_op.operands[i], result))
-                for region in op.regions:
-                    for inner in region.blocks:
-                        self._collect(inner)
+                for inner in blocks_in(op):
+                    self._collect(inner)
 
     # Lives ----------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,4 @@ def _behind(b: Builder, value: Idx) -> Generator[None]:
     new = Block()
     with b.inside(new):
         yield
-    ops = list(new.ops)
-    for op in ops:
-        op.detach()
-    Rewriter.insert_op(ops, behind(b.idx(value), constants=True))
+    Rewriter.inline_block(new, behind(b.idx(value), constants=True))

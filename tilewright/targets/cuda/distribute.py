@@ -45,6 +45,7 @@ from typing import Any
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, VectorType, i1, i32
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, plain
@@ -181,14 +182,11 @@ class Distributor(KernelValues):
 
     @contextmanager
     def preamble(self) -> Generator[None]:
-        """Ops made inside stand at the start of the function (they may use thread ids only)."""
+        """Ops made inside stand at the start of the function, or of the role (they may use thread ids only)."""
         block = Block()
         with self.b.inside(block):
             yield
-        entry = self.b.entry
-        for op in list(block.ops):
-            op.detach()
-            entry.insert_op_before(op, self._marker)
+        Rewriter.inline_block(block, InsertPoint.before(self._marker))
 
     @contextmanager
     def scope(self) -> Generator[None]:
@@ -251,8 +249,7 @@ class Distributor(KernelValues):
         owner = self._shared_base.owner
         assert isinstance(owner, mach.SharedBaseOp)
         if self._shared_base.first_use is None:
-            owner.detach()
-            owner.erase()
+            Rewriter.erase_op(owner)
             return
         owner.properties["alignment"] = IntegerAttr(self.shared.alignment, 64)
 

@@ -18,10 +18,11 @@ from itertools import takewhile
 
 from xdsl.dialects.builtin import ModuleOp, VectorType
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
-from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.nesting import move, ops_behind
 from tilewright.dialects.stage.products import vector_of
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.passes.memory_objects import is_pure
@@ -77,9 +78,8 @@ def _interleave(commit: Operation) -> bool:
     first = [op for op in others if not pending & set(op.results)]
     block, rest = commit.parent, before[-1].next_op
     assert block is not None and rest is not None
-    for op in first:
-        op.detach()
-    block.insert_ops_before([*first, _barrier()], fence)
+    move(first, InsertPoint.before(fence))
+    block.insert_op_before(_barrier(), fence)
     for i, product in enumerate(products):
         start, end = (length * j // len(products) for j in (i, i + 1))
         new: list[Operation] = []
@@ -105,8 +105,7 @@ def _interleave(commit: Operation) -> bool:
             join = mach.JoinOp(parts[result])
             block.insert_op_before(join, rest)
             result.replace_all_uses_with(join.result)
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
     return True
 
 

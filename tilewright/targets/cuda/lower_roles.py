@@ -5,9 +5,6 @@ The last thing before the branch is a meeting of all threads, after which initia
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
@@ -31,18 +28,6 @@ class RoleDistributor(Distributor):
         self._env = outer._env  # pyright: ignore[reportPrivateUsage]
         self._scopes = outer._scopes  # pyright: ignore[reportPrivateUsage]
         self._shared_base = outer._shared_base  # pyright: ignore[reportPrivateUsage]
-
-    @contextmanager
-    def preamble(self) -> Generator[None]:
-        """Ops made inside stand at the start of the role."""
-        block = Block()
-        with self.b.inside(block):
-            yield
-        marker = self._marker
-        assert isinstance(marker, Operation) and marker.parent is not None
-        for op in list(block.ops):
-            op.detach()
-            marker.parent.insert_op_before(op, marker)
 
 
 @rule("stage.roles")

@@ -32,6 +32,7 @@ from tilewright.dialects import stage
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector, operand_layout, shape_of
+from tilewright.dialects.nesting import blocks_in
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.frozen import record
 from tilewright.layout import Axis, Layout
@@ -159,16 +160,10 @@ class _Ownership:
     # Kinds and classes --------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
-        for op in block.ops:
-            for region in op.regions:
-                for inner in region.blocks:
-                    for arg in inner.args:
-                        if is_vector(arg):
-                            self.kind[arg] = ASSIGNED
+        for op in block.walk():
+            for arg in (arg for inner in blocks_in(op) for arg in inner.args if is_vector(arg)):
+                self.kind[arg] = ASSIGNED
             self.classify(op)
-            for region in op.regions:
-                for inner in region.blocks:
-                    self.block(inner)
 
     def classify(self, op: Operation) -> None:
         tiles = [v for v in op.operands if is_vector(v)]

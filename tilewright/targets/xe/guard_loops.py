@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import IndexType, UnitAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.nesting import blocks_in
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes import memory_objects
 from tilewright.passes.carried import reached
@@ -127,9 +128,7 @@ def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | N
             guarded.append(op)
         elif isinstance(op, scf.IfOp):
             inner: list[Operation] = []
-            if all(
-                _is_harmless(each, inner, own) for region in op.regions for each in region.blocks
-            ):
+            if all(_is_harmless(each, inner, own) for each in blocks_in(op)):
                 guarded += inner
             elif all(_is_harmless(each, guarded, own) for each in op.false_region.blocks):
                 guarded.append(op)

@@ -15,6 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType, i1
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tilewright.dialects.nesting import blocks_in
 from tilewright.passes.budget import poll
 from tilewright.targets.xe.building import bits_of, count_of, element_of
 
@@ -80,15 +81,14 @@ class Liveness:
             if views or _repeats_a_number(op):
                 self._roots[op.results[0]] = self.root(op.operands[0])
             varying = op.name in _VARYING or any(v in self._varies for v in op.operands)
-            for region in op.regions:
-                for inner in region.blocks:
-                    if varying or op.name == "scf.for":
-                        # What a loop carries begins alike for all lanes and need not stay so.
-                        carried = inner.args[1:] if op.name == "scf.for" else inner.args
-                        self._varies.update(v for v in carried if isinstance(v.type, VectorType))
-                        if varying:
-                            self._varies.update(inner.args)
-                    self._prepare(inner)
+            for inner in blocks_in(op):
+                if varying or op.name == "scf.for":
+                    # What a loop carries begins alike for all lanes and need not stay so.
+                    carried = inner.args[1:] if op.name == "scf.for" else inner.args
+                    self._varies.update(v for v in carried if isinstance(v.type, VectorType))
+                    if varying:
+                        self._varies.update(inner.args)
+                self._prepare(inner)
             if op.regions:
                 self._varies.update(r for r in op.results if isinstance(r.type, VectorType))
             if varying:
@@ -179,13 +179,12 @@ class Liveness:
             gone = [r for r in op.results if r in live]
             total -= self.total(gone)
             live.difference_update(gone)
-            for region in op.regions:
-                for inner in region.blocks:
-                    # What a body or a branch uses of outside lives as long as it does.
-                    free = self.free(inner)
-                    self.scan(inner, live | free)
-                    total += begin(free)
-                    live |= free
+            for inner in blocks_in(op):
+                # What a body or a branch uses of outside lives as long as it does.
+                free = self.free(inner)
+                self.scan(inner, live | free)
+                total += begin(free)
+                live |= free
             operands = self.reads(op)
             written = op.name == "xegpu.dpas" and self._begins(op, live)
             total += begin(operands)
@@ -207,9 +206,8 @@ class Liveness:
             used: set[SSAValue] = set()
             for op in block.ops:
                 used |= self.reads(op)
-                for region in op.regions:
-                    for inner in region.blocks:
-                        used |= self.free(inner)
+                for inner in blocks_in(op):
+                    used |= self.free(inner)
             found = self._free[block] = frozenset(r for r in used if _home(r) is not block)
         return found
 

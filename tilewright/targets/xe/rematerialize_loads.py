@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.nesting import move
 from tilewright.passes.xegpu.block_messages import memory_of, never_written
 from tilewright.targets.xe.liveness import VIEWS
 
@@ -60,8 +62,4 @@ def _loop_of(op: Operation, group: list[Operation]) -> scf.ForOp | None:
 
 def _move(group: list[Operation], loop: scf.ForOp) -> None:
     body: Block = loop.body.block
-    first = body.first_op
-    assert first is not None
-    for op in group:
-        op.detach()
-        body.insert_op_before(op, first)
+    move(group, InsertPoint.at_start(body))

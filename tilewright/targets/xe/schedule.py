@@ -21,9 +21,10 @@ from heapq import heappop, heappush
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects.movement import is_vector
-from tilewright.dialects.nesting import used_from_above
+from tilewright.dialects.nesting import move, used_from_above
 from tilewright.passes.budget import poll
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.xe.building import bits_of, element_of
@@ -48,8 +49,8 @@ Rank = tuple[int, ...]
 
 def schedule_for_pressure(kernel: gpu.FuncOp, liveness: Liveness) -> None:
     """Reorders a kernel (see the module), and counts what lives in it anew."""
-    before, given = liveness.best, {block: list(block.ops) for block in _blocks(kernel)}
-    for block in list(_blocks(kernel)):
+    before, given = liveness.best, {block: list(block.ops) for block in kernel.walk_blocks()}
+    for block in list(kernel.walk_blocks()):
         _sink_numbers(block, liveness)
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block)):
@@ -57,18 +58,8 @@ def schedule_for_pressure(kernel: gpu.FuncOp, liveness: Liveness) -> None:
     liveness.count()
     if liveness.best > before:
         for block, ops in given.items():
-            for op in ops:
-                op.detach()
-            block.add_ops(ops)
+            move(ops, InsertPoint.at_end(block))
         liveness.count()
-
-
-def _blocks(op: Operation) -> Iterator[Block]:
-    for region in op.regions:
-        for block in region.blocks:
-            yield block
-            for inner in block.ops:
-                yield from _blocks(inner)
 
 
 def _sink_numbers(block: Block, liveness: Liveness) -> None:
@@ -110,8 +101,7 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
         if liveness.total({v for v in used_from_above(op) if first([v], op) < to}) <= liveness.size(
             value
         ):
-            op.detach()
-            block.insert_op_after(op, walls[to - 1])
+            move([op], InsertPoint.after(walls[to - 1]))
             behind[op] = to
 
 

@@ -109,8 +109,7 @@ def _split(op: xegpu.LoadNdOp, machine: XeMachine, lanes: int, limit: int) -> bo
             cut = ExtractStridedSliceOp(value, [start - part.first], [_length(each)])
             value = Before(each).add(cut)
         Before(each).replace(value)
-    op.detach()
-    op.erase()
+    Rewriter.erase_op(op)
     return True
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import move, terminator
 from tilewright.passes import memory_objects
 from tilewright.passes.emit import Before
 from tilewright.targets.xe.building import is_true
@@ -30,7 +31,7 @@ LEAST = 4
 def version_stores(kernel: gpu.FuncOp) -> bool:
     """Versions consecutive masked stores: one check whether all masks are set. Returns whether there were some."""
     groups: list[list[xegpu.StoreScatterOp]] = []
-    for block in [block for region in kernel.regions for block in region.blocks]:
+    for block in kernel.walk_blocks():
         _collect(block, groups)
     for group in groups:
         _rewrite(group)
@@ -48,9 +49,6 @@ def _collect(block: Block, groups: list[list[xegpu.StoreScatterOp]]) -> None:
         run.clear()
 
     for op in block.ops:
-        for region in op.regions:
-            for inner in region.blocks:
-                _collect(inner, groups)
         if isinstance(op, xegpu.StoreScatterOp) and (
             not isinstance(op.mask.type, VectorType) and not is_true(op.mask)
         ):
@@ -78,7 +76,4 @@ def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
     )
     at.insert(branch)
     otherwise = branch.false_region.block
-    end = terminator(otherwise)
-    for op in group:
-        op.detach()
-        otherwise.insert_op_before(op, end)
+    move(group, InsertPoint.before(terminator(otherwise)))

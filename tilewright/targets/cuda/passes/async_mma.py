@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.nesting import move, ops_behind
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.upstream.vector import InterleaveOp
 from tilewright.passes.cleanup import eliminate_dead
@@ -95,8 +95,7 @@ def _leave_pending(wait: stage.ProductWaitOp) -> None:
         return
     for op in reversed(between):
         if isinstance(op, stage.CopyReleaseOp):
-            op.detach()
-            block.insert_op_after(op, last)
+            move([op], InsertPoint.after(last))
     following.operands[2] = product
     Rewriter.erase_op(wait)
 

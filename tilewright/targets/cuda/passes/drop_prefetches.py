@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 from xdsl.ir import SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.passes.loops import drop_unread
@@ -35,8 +36,7 @@ def drop_prefetches(function: gpu.FuncOp) -> int:
         if isinstance(op, xetile.PrefetchTileOp) and root_of(op.tile) in copied - {None}
     ]
     for op in found:
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
     if found:
         # Loops carry the tiles that prefetches moved along: nothing needs those now.
         drop_unread(function)

@@ -27,10 +27,11 @@ from math import prod
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.nesting import move, ops_behind
 from tilewright.dialects.stage.products import vector_of
 from tilewright.dialects.upstream.arith import element, element_bytes
 from tilewright.passes.carried import operands_of, reached
@@ -100,8 +101,7 @@ def _load_above(loop: scf.ForOp, threads: int) -> int:
             continue
         for each in [*places, op]:
             if loop.is_before_in_block(each):
-                each.detach()
-                block.insert_op_before(each, loop)
+                move([each], InsertPoint.before(loop))
         held, count = held + size, count + 1
     return count
 

@@ -27,13 +27,13 @@ from functools import partial, reduce
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.nesting import move, ops_around
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.frozen import record
 from tilewright.passes.access import Access, AccessAnalysis
@@ -441,8 +441,7 @@ def _gather(group: _Group, anchor: Operation) -> None:
         assert isinstance(load, xetile.LoadTileOp)
         for op in place_ops(load) or ():
             if anchor.is_before_in_block(op):
-                op.detach()
-                group.block.insert_op_before(op, anchor)
+                move([op], InsertPoint.before(anchor))
 
 
 def _stage(

@@ -30,10 +30,10 @@ from __future__ import annotations
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import move, terminator
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.emit import Before
@@ -55,10 +55,8 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     top = function.body.block
     last = terminator(top)
     body = Block(arg_types=[index])
-    for op in list(top.ops):
-        if op is not last and not _common(op):
-            op.detach()
-            body.add_op(op)
+    mine = (op for op in top.ops if op is not last and not _common(op))
+    move(mine, InsertPoint.at_end(body))
     body.add_op(scf.YieldOp())
     at, worker = Before(last), stage.WorkerOp()
     programs = [at.add(stage.ProgramsOp(axis)) for axis in range(3)]

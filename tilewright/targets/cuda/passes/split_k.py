@@ -25,11 +25,12 @@ from collections.abc import Sequence
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.nesting import ops_behind, terminator
+from tilewright.dialects.nesting import move, ops_behind, terminator
 from tilewright.dialects.numerals import number_attr
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import splat
@@ -158,9 +159,7 @@ def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> Non
     *rest, _ = ops_behind(after)
     at, then = Before(last), Block()
     first = at.add(arith.CmpiOp(rank, at.index(ranks), "ult"))
-    for op in rest:
-        op.detach()
-        then.add_op(op)
+    move(rest, InsertPoint.at_end(then))
     then.add_op(scf.YieldOp())
     at.insert(scf.IfOp(first, [], Region(then), Region(Block([scf.YieldOp()]))))
 

@@ -21,9 +21,10 @@ from math import prod
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import move, terminator
 from tilewright.passes.loops import acts, keep
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only
@@ -57,15 +58,11 @@ def specialize_warps(function: gpu.FuncOp, machine: Machine, remarks: list[str])
     moved = [op for op in top.ops if op is not last and not _common(op)]
     copy = _cloned(moved)
     compute = Block()
-    for op in moved:
-        op.detach()
-        compute.add_op(op)
+    move(moved, InsertPoint.at_end(compute))
     keep(copy, [op for op in copy.walk() if isinstance(op, _ISSUES)])
     if any(_computes(op, gathers) for op in copy.walk()):
         remarks.append("copies depend on computed values: one role does both")
-        for op in list(compute.ops):
-            op.detach()
-            top.insert_op_before(op, last)
+        Rewriter.inline_block(compute, InsertPoint.before(last))
         return False
     keep(compute, [op for op in compute.walk() if _effect(op)])
     copying = (GATHER_REGISTERS if gathers else COPY_REGISTERS)[groups]
