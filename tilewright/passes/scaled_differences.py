@@ -20,7 +20,7 @@ from __future__ import annotations
 from math import e, frexp, isinf, log2
 
 from xdsl.dialects import arith, gpu, math
-from xdsl.dialects.builtin import AnyFloat, BFloat16Type, Float16Type, Float32Type, VectorType
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, VectorType
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import OpResult, SSAValue
 
@@ -83,7 +83,7 @@ def _scaled(op: math.ExpOp) -> bool:
     return True
 
 
-def _all_of(type: AnyFloat, *values: SSAValue) -> bool:
+def _all_of(type: BFloat16Type | Float16Type, *values: SSAValue) -> bool:
     """Is every element of f32 values known to have as few bits as a number of a narrower type?"""
     waiting, seen = [*values], set[SSAValue]()
     while waiting:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tilewright.targets.cpu.product_cost import PanelCosts
     from tilewright.uarch import Rates
 
+_Planned = tuple[Pool, int, int, int, int, int, int, list[tuple[int, Prepacked, Any]]]
+"""The pool, the address of `tw_run`, bytes of scratch memory of a thread and of all, of all that a launch takes, of
+counters, at which of these bytes they are, and arrays whose panels are kept."""
 _MAX_GRIDS = 512
 """Grids of which a kernel's launches on arrays of some shapes remember the code."""
 
@@ -91,6 +94,9 @@ class CpuExecutable(HostExecutable):
             return ready
         self._machine.refuse_elsewhere()
         with self._guard:
+            ready = (
+                self._ready
+            )  # another thread may have loaded it: whoever launches holds addresses in that code
             symbols = {
                 "tw_pool_launch": found.launch_address,
                 "tw_pool_wait": found.wait_address,
@@ -134,17 +140,16 @@ class CpuExecutable(HostExecutable):
                 words[self._at[name]] = value
         return _Prepared(self, slots, words)
 
-    def run(self, words: ctypes.Array[ctypes.c_int64]) -> None:
-        """A launch whose arguments and grid stand in its block of words, which nobody else uses meanwhile."""
+    def planned(self, words: ctypes.Array[ctypes.c_int64]) -> _Planned:
+        """What a launch whose arguments and grid stand in a block of words takes; all words but addresses of memory."""
         found, plan, run, _ = self._prepare()
-        address = ctypes.addressof(words)
         at = self._at
         words[at["pool"]] = found.address
         words[at["few_reads"]] = few_reads(found.threads)
         words[at["threads"]] = found.threads
         kept = self._kept(words) if ARRAYS else []
         if self._packs or self._sums:
-            plan(address)
+            plan(ctypes.addressof(words))
         scratch = self._scratch + words[at["own"]]
         size = scratch * found.threads
         total = size + words[at["needed"]]
@@ -158,6 +163,14 @@ class CpuExecutable(HostExecutable):
                 assert self._division is not None
                 counters, sums = 8 * programs, -(-total // 64) * 64
                 total = sums + counters + 64 + self._division.sums * parts * programs
+        return found, run, scratch, size, total, counters, sums, kept
+
+    def run(self, words: ctypes.Array[ctypes.c_int64], planned: _Planned | None = None) -> None:
+        """A launch whose arguments and grid stand in its block of words, which nobody else uses meanwhile; `planned`:
+        what it takes, where the words are ready for it."""
+        planned = planned or self.planned(words)
+        found, run, scratch, size, total, counters, sums, kept = planned
+        address, at = ctypes.addressof(words), self._at
         forms = [(word, w.form(key, words[word], workspace.MemoryBlock)) for word, w, key in kept]
         for word, form in forms:
             words[word + 1 : word + 3] = form.memory.address, form.filled
@@ -165,8 +178,7 @@ class CpuExecutable(HostExecutable):
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
             word = at["scratch"]
-            words[word : word + 2] = block.address, scratch
-            words[at["workspace"]] = block.address + size
+            words[word : word + 3] = block.address, scratch, block.address + size
             if counters:
                 words[at["sums"]] = block.address + sums
                 ctypes.memset(block.address + sums, 0, counters)
@@ -180,6 +192,24 @@ class CpuExecutable(HostExecutable):
             failed = _failures.pop(address, None) if _failures else None
         if failed is not None:
             raise failure(*failed, self._subgroups)
+
+    def repeated(self, words: ctypes.Array[ctypes.c_int64]) -> Callable[[], None]:
+        """The launch with these words, any number of times: each has a block of its own."""
+        copy = type(words).from_buffer_copy
+        ready: tuple[ctypes.Array[ctypes.c_int64], _Planned] | None = None
+
+        def launch() -> None:
+            nonlocal ready
+            if ARRAYS and self._packs:  # panels may be there now
+                self.run(copy(words))
+                return
+            if ready is None or ready[1][0] is not self._prepare()[0]:
+                mine = copy(words)
+                ready = mine, self.planned(mine)
+            mine, planned = ready
+            self.run(copy(mine), planned)
+
+        return launch
 
     def _kept(self, words: ctypes.Array[ctypes.c_int64]) -> list[tuple[int, Prepacked, Any]]:
         """Of arrays whose panels are kept: the words of the pack (`PACK_WORDS`), and what it makes. Tells `tw_plan`."""
@@ -286,12 +316,7 @@ class _Prepared:
 
     def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
         """The launch with these values: each run has a block of its own."""
-        words, copy, run = (
-            self._filled(grid, values),
-            self._type.from_buffer_copy,
-            self._executable.run,
-        )
-        return lambda: run(copy(words))
+        return self._executable.repeated(self._filled(grid, values))
 
 
 _failures: dict[int, tuple[tuple[int, int, int], str]] = {}
