@@ -39,6 +39,7 @@ from tilewright.graph.operations import operation as entry_of
 from tilewright.lang.promote import division, promote
 
 GRID_RANK = 3
+SHORT = 32  # iterations up to which a loop says how many it has: code of more is for any number
 
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:
@@ -152,10 +153,11 @@ class _Generator:
                 entry = access.entries[dimension]
                 at = entry.at if isinstance(entry, Index) else None
                 at = entry.start if isinstance(entry, Slice) else at
-                if at is None or at.name not in self.axes:
+                axis = None if at is None else self.axes.get(at.name or "")
+                if axis is None or axis.extent != shape[dimension]:
                     continue
-                if self.axes[at.name].extent == shape[dimension]:
-                    self.extents.setdefault(at.name, f"{name}.shape[{place}]")
+                if axis.step > 1 or axis.extent.number not in range(SHORT + 1):
+                    self.extents.setdefault(axis.name, f"{name}.shape[{place}]")
 
     def view(self, operation: Operation, access: Access, direct: bool) -> View:
         """The order of dimensions in which the tile of an access is innermost."""
@@ -244,10 +246,8 @@ class _Generator:
         for axis in node.axes:
             if axis.mapping == "group":
                 continue
-            step = self.size_name(axis.name) if axis.step > 1 else "1"
-            self.lines.append(
-                f"{pad}for {axis.name} in range(0, {self.extent(axis.name)}, {step}):"
-            )
+            end, step = self.extent(axis.name), self.size_name(axis.name) if axis.step > 1 else 1
+            self.lines.append(f"{pad}for {axis.name} in range(0, {end}, {step}):")
             pad += "    "
         for child in node.nodes:
             self.node(child, len(pad) // 4)
