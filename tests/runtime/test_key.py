@@ -56,7 +56,29 @@ def test_addresses_count_by_alignment_alone():
         return [signature_of([array], alignment=most)[0].align for most in (16, 64)]
 
     assert [at(o) for o in (0, 64, 32, 16)] == [[16, 64], [16, 64], [16, 16], [16, 16]]
-    assert [at(o) for o in (8, 4, 12, 2, 1)] == [[4, 4], [4, 4], [4, 4], [1, 1], [1, 1]]
+    assert [at(o) for o in (8, 4, 12, 2, 1)] == [[4, 8], [4, 4], [4, 4], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("columns, dtype, align, div", [
+    (48, dtypes.bf16, 16, 16),
+    (56, dtypes.bf16, 16, 8),
+    (28, dtypes.bf16, 8, 4),
+    (30, dtypes.bf16, 4, 2),
+    (31, dtypes.bf16, 2, 1),
+    (28, dtypes.f32, 16, 4),
+    (30, dtypes.f32, 8, 2),
+    (31, dtypes.f32, 4, 1),
+    (28, dtypes.i8, 4, 4),
+    (30, dtypes.i8, 1, 1),
+])  # fmt: skip
+def test_rows_of_devices_are_classed_by_the_vectors_of_a_thread(columns, dtype, align, div):
+    """Columns where these are contiguous; on the host they are like any others."""
+    for shape, strides, place in (((7, columns), None, 1), ((columns, 7), (1, columns), 0)):
+        array = describe(ArraySpec(shape, dtype, strides))
+        (plain,), (known,) = signature_of([array]), signature_of([array], alignment=64)
+        assert (known.align, known.div[place], known.div[1 - place]) == (align, div, 1)
+        assert plain.align in (16, dtype.itemsize) and plain.div[place] in (16, 1)
+        assert holds(plain, known) and holds(known, plain) == (known == plain)
 
 
 @pytest.mark.parametrize("shape, dtype, row", [

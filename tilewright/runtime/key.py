@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 DIVISORS = (64, 16, 1)
 """Classes of extents: multiples of 64, of 16, and all others. Few, for every one is compiled anew."""
 
+VECTORS = (16, 8, 4)
+"""Bytes that a thread of a device moves at a time. Rows are classed by what divides their begin and their length, which
+of dense arrays are the same number."""
+
 WORD = 4
 """Bytes at whose multiples 1-D block messages read (Xe); a class of alignment where `row` is asked for."""
 
@@ -46,10 +50,10 @@ class ArrayType:
     ones: tuple[bool, ...]
     """Which extents equal 1."""
     align: int
-    """64, 16, `WORD` where a target asks, the size of an element, or 1: divides the address and every
+    """64, 16, 8 or 4 where a target asks, the size of an element, or 1: divides the address and every
     non-unit stride, in bytes."""
     div: tuple[int, ...]
-    """64, 16 or 1 per dimension: divides the extent."""
+    """64, 16 or 1 per dimension: divides the extent. Of rows on devices also the elements of a narrower vector."""
     noalias: bool
     """Whether the array shares no byte range with another argument, and its rows none with one another."""
     row: int = 0
@@ -132,7 +136,8 @@ def signature_of(
 ) -> Signature:
     """The signature of a launch with these arguments.
 
-    ``alignment`` is the largest that the target makes use of, ``row`` the bytes of a row that it asks for.
+    ``alignment`` is the largest that the target makes use of (beyond the host's: and of those of `VECTORS`), ``row``
+    the bytes of a row that it asks for.
     """
     overlapping = overlapping_arguments(args)
     return tuple(
@@ -158,15 +163,21 @@ def array_type(
     for axis, (extent, stride) in enumerate(zip(arg.shape, arg.strides, strict=True)):
         if axis != unit and extent > 1:
             bits |= stride * size
-    words = (WORD,) if row and size < WORD else ()
+    device = alignment > HOST_ALIGNMENT
+    vectors = [v for v in (VECTORS if device else (WORD,) if row else ()) if v > size]
+    align = _largest(bits, (alignment, HOST_ALIGNMENT, *vectors, size, 1))
+    whole = [v // size for v in vectors if v <= align] if device else []
     long = unit is not None and unit >= arg.rank - 2 and _is_long(arg.shape[unit] * size, row)
     return ArrayType(
         dtype=arg.dtype,
         rank=arg.rank,
         unit=unit,
         ones=tuple(extent == 1 for extent in arg.shape),
-        align=_largest(bits, (alignment, HOST_ALIGNMENT, *words, size, 1)),
-        div=tuple(_largest(extent, DIVISORS) for extent in arg.shape),
+        align=align,
+        div=tuple(
+            _largest(extent, (*DIVISORS[:-1], *(whole if axis == unit else ()), 1))
+            for axis, extent in enumerate(arg.shape)
+        ),
         noalias=noalias,
         row=row if long else 0,
     )

@@ -166,7 +166,7 @@ class Target(Protocol):
     on_host: bool = True
     """Whether launches take arrays of the host (which the target may copy to a device, and back)."""
     alignment: int = HOST_ALIGNMENT
-    """Bytes: the largest alignment of arrays that code is specialised on."""
+    """Bytes: the largest alignment of arrays that code is specialised on; beyond the host's, on smaller ones, too."""
     row: int = 0
     """Bytes that a row has at least where code is specialised on whether it has as many; 0: it is not."""
     aligned: bool = False

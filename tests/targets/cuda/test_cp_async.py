@@ -225,3 +225,25 @@ def test_lines_that_are_no_power_of_two(
     assert threads.last is not None
     text = threads.last.ir["stage"]
     assert "#stage.part<32x48x" in text and "order = [1, 0], swizzle = 0>" in text
+
+
+@pytest.mark.parametrize("dtype, depth, columns, bytes_", [
+    ("f2", 100, 72, {8, 16}),
+    ("f2", 104, 70, {16, 4}),
+    ("f2", 98, 76, {4, 8}),
+    ("f2", 99, 72, {16}),
+    ("i1", 100, 72, {4, 8}),
+    ("f8", 99, 71, {8}),
+], ids=str)  # fmt: skip
+def test_lines_are_copied_as_they_are_aligned(
+    dtype, depth, columns, bytes_, threads: ThreadsTarget, rng: np.random.Generator
+) -> None:
+    """By 16, 8 or 4 bytes: what lies behind a ragged end is zero."""
+    a, b = (rng.integers(-9, 9, n).astype(dtype) for n in ((70, depth), (depth, columns)))
+    acc = {"i1": (tw.i32, "i4"), "f2": (tw.f32, "f4"), "f8": (tw.f64, "f8")}[dtype]
+    c = np.full((70, columns), 99, acc[1])
+    k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=64, BN=64, BK=32, ACC=acc[0])
+    np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float))
+    assert threads.last is not None
+    found = {n for n in (4, 8, 16) if f"nvptx.cp.async.{n}" in threads.last.ir["mach"]}
+    assert found == bytes_

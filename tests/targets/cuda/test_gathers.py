@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.acceptance.kernels import gemm
 from tests.targets.cuda.test_hopper import check, lowered, poison, values
 from tilewright.dialects.text import print_module
 
@@ -99,3 +100,22 @@ def test_gathered_rows_of_bytes(rng):
     ids = rng.integers(0, 30, (64, 1)).astype(np.int32)
     code = check(gathered_bytes, [x, w, ids, np.zeros((64, 64), np.int32)], (1, 1, 1), 0)
     assert "nvptx.cp.async.mbarrier.arrive" in print_module(code.module)
+
+
+@pytest.mark.parametrize("layout, m, k, n, bytes_", [
+    ("NN", 136, 164, 200, {8}),  # A
+    ("NT", 136, 164, 200, {8}),  # both
+    ("TN", 140, 160, 196, {8}),  # both
+    ("NN", 136, 160, 198, {4}),  # B
+    ("NN", 136, 162, 196, {4, 8}),
+    ("NN", 136, 163, 200, set()),
+])  # fmt: skip
+def test_lines_that_the_copy_engine_does_not_reach(layout, m, k, n, bytes_, rng):
+    """Pitches of 8 or 4 bytes: threads bring them, as many at a time."""
+    a, b = values(rng, m, k), values(rng, k, n)
+    a = np.asfortranarray(a) if layout[0] == "T" else a
+    b = np.asfortranarray(b) if layout[1] == "T" else b
+    sizes = {"BM": 64, "BN": 128, "BK": 64}
+    code = check(gemm, [a, b, poison(m, n)], (3, 2, 1), 1e-2, facts="sm_90a", **sizes)
+    text = print_module(code.module)
+    assert {n for n in (4, 8, 16) if f"nvptx.cp.async.{n}" in text} == bytes_

@@ -47,9 +47,14 @@ def scaled_blocks(A, B, SA, SB, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64)
 
 
 def lowered(
-    kernel: Any, args: list[Any], split: WorkSplit = UNSPLIT, **constants: Any
+    kernel: Any,
+    args: list[Any],
+    split: WorkSplit = UNSPLIT,
+    facts: str = "reference",
+    **constants: Any,
 ) -> LoweredThread:
-    text = kernel.compile(*args, target="reference", **constants).ir["xetile"]
+    """`facts`: of the arrays, what this target is told."""
+    text = kernel.compile(*args, target=facts, **constants).ir["xetile"]
     ir: dict[str, str] = {}
     options = CompileOptions("cuda", "sm_90a")
     machine = uarch.machine("sm_90a")
@@ -73,7 +78,7 @@ def check(
 ) -> LoweredThread:
     """All results as the reference executor's, under every schedule."""
     wanted = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
-    plain = {name: value for name, value in constants.items() if name != "split"}
+    plain = {name: value for name, value in constants.items() if name not in ("split", "facts")}
     kernel.options(target="reference")[grid](*wanted, **plain)
     code = lowered(kernel, args, **constants)
     for schedule in SCHEDULES:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import uarch
+from tilewright.arguments import DEVICE_ALIGNMENT
 from tilewright.observer import ignore
 from tilewright.reference.engine import Schedule
 from tilewright.targets.base import Target
@@ -48,6 +49,7 @@ class ThreadsTarget(Target):
     """The cuda target's passes, run in numpy instead of on a device."""
 
     name = "cuda"
+    alignment = DEVICE_ALIGNMENT
     aligned = True
 
     def __init__(self, machine: str = "sm_80"):

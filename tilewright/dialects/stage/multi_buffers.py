@@ -215,7 +215,8 @@ class CopyIssueOp(Op):
 
 @op_definition
 class GatherIssueOp(Op):
-    """Waits until the slot of `state` is free, then all threads that run the op start to copy elements into it.
+    """Waits until the slot of `state` is free, then all threads that run the op start to copy a tile into it: elements
+    at offsets of their own, or lines that the copy engine cannot address.
 
     ```mlir
     stage.gather.issue %r[%c], %t, %mask : !stage.multi_buffer<..>, !stage.pipeline_state<4>,
@@ -239,8 +240,6 @@ class GatherIssueOp(Op):
     def verify_(self) -> None:
         check_state(self)
         check_parts(self.name, buffer_type(self.buffer), [self.tile.type])
-        if not self.tile.type.scattered:
-            raise VerifyException(f"{self.name}: {self.tile.type} is no list of offsets")
 
 
 @op_definition

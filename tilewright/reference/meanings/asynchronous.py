@@ -164,6 +164,10 @@ def gather_issue(builder: SegmentBuilder, op: stage.GatherIssueOp) -> None:
         site = group.machine.engine.one(index).site
         site.op = op
         shape, dtype = op.tile.type.get_shape(), numerics.numpy_type(op.tile.type)
+        if not op.tile.type.scattered:
+            return [
+                access.load_boxes(site, boxes_of(tile, shape), dtype, dtype.type(0)).reshape(shape)
+            ]
         address, wanted = element_addresses(site, tile, shape, dtype.itemsize, mask)
         none = np.zeros((1,) * (len(shape) + 1), dtype)
         return [access.gather(site, address, wanted, dtype, none).reshape(shape)]

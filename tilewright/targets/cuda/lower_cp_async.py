@@ -1,7 +1,7 @@
 """Copies by threads: cp.async into a multi-buffer in shared memory.
 
-Every thread copies its part of each tile (`staged.copied_layout`), 16 bytes at a time; where several have the same
-part, the first of them does.
+Every thread copies its part of each tile (`staged.copied_layout`), 16 bytes at a time, or 8 or 4 where lines are only
+aligned to them; where several have the same part, the first of them does.
 Elements outside of the array, and what lies beyond a ragged line's end, arrive as zeros: the copy gets the number of
 bytes to read. A fill is one group of each thread's copies; that all threads have waited for theirs before any reads
 them, and are done with the slot that the next fill goes to, is seen to by barriers (`sync.Hazards`).
@@ -21,11 +21,10 @@ from tilewright.dialects import mach, stage
 from tilewright.dialects.movement import result_layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import staged as st
-from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, pointers_of
 from tilewright.targets.cuda.narrow import Narrow
-from tilewright.targets.cuda.passes.cp_async import COPY_BYTES
+from tilewright.targets.cuda.ownership import COPIES
 from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, users
 from tilewright.targets.cuda.rules_product import StagedOperand
 
@@ -38,23 +37,24 @@ def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     runs = None if op.condition is None else d.scalar(op.condition)
     for part, tile in enumerate(op.tiles):
         with d.scope():
-            _copy(d, tile, st.StagedTile(place, part, slot), runs)
+            copy(d, tile, st.StagedTile(place, part, slot), runs)
     st.instr(d, "cp.async.commit_group")
 
 
-def _copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | None) -> None:
-    b, tile, layout = d.b, d.tile(value), st.copied_layout(to.attr, d.team.warps)
+def copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | None = None) -> None:
+    """Starts the copies of one tile."""
+    b, tile, warps = d.b, d.tile(value), d.team.warps
     assert isinstance(tile, Tile)
-    size = itemsize(tile.element)
-    width = COPY_BYTES // size
-    dim, _ = run_along(layout)
-    facts = ac.facts_of(value, tile)
+    size, facts = itemsize(tile.element), ac.facts_of(value, tile)
+    dim, width = ac.vector_width(st.copied_layout(to.attr, warps), tile, facts)
+    layout, bytes_ = st.copied_layout(to.attr, warps, width), width * size
+    assert bytes_ in COPIES
     whole = ac.divides(width, facts.extents[dim])
     rest = b.minus(b.minus(tile.extents[dim], tile.offsets[dim]), d.coordinates(layout)[dim])
     memory = addresses(layout, st.memory_of(to.attr), size)
     targets = pointers_of(d, memory, _base(d, to))
     constants = layout.register_steps[dim][::width]
-    full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
+    full, none = b.constant(i32, bytes_), b.constant(i32, 0)
     partial: dict[int, SSAValue] = {}
     chunks = ac.chunks(d, tile, layout, facts, width)
     with ac.guarded(d, d.first_replica(layout)):
@@ -69,7 +69,7 @@ def _copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | N
             inside = b.both(runs, chunk.inside)
             if inside is not None:
                 count = b.value(arith.SelectOp(inside, count, none))
-            b.op(mach.InstrOp(f"nvptx.cp.async.{COPY_BYTES}", [target, chunk.pointer, count]))
+            b.op(mach.InstrOp(f"nvptx.cp.async.{bytes_}", [target, chunk.pointer, count]))
 
 
 def _base(d: Distributor, tile: st.StagedTile) -> Idx:

@@ -18,12 +18,13 @@ from tilewright.targets.cuda.access import guarded
 from tilewright.targets.cuda.blocked import blocked, deinterleaved
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import addresses, pointers_of, store_fragment
+from tilewright.targets.cuda.lower_cp_async import copy
 from tilewright.targets.cuda.lower_multi_buffers import moved_only
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import anchor, default_layout
-from tilewright.targets.cuda.passes.cp_async import COPY_BYTES
 from tilewright.targets.cuda.passes.wgmma_legality import sources
 from tilewright.targets.cuda.rules_scattered import scattered
+from tilewright.targets.cuda.runs import vector_of
 
 
 @anchor("stage.local_store")
@@ -46,32 +47,36 @@ def anchor_local_store(op: stage.LocalStoreOp, warps: int) -> Mapping[SSAValue, 
 def anchor_gather(op: stage.GatherIssueOp, warps: int) -> Mapping[SSAValue, Layout]:
     """Who copies what says who knows where it is."""
     init = op.tile.owner
-    assert isinstance(init, xetile.InitTileOp) and init.offset_vector is not None
-    known = [init.offset_vector, *([op.mask] if op.mask is not None else [])]
-    return dict.fromkeys(known, st.copied_layout(buffer_type(op.buffer).parts.data[0], warps))
+    assert isinstance(init, xetile.InitTileOp)
+    known = [v for v in (init.offset_vector, op.mask) if v is not None]
+    part, most = buffer_type(op.buffer).parts.data[0], vector_of(op.tile, op.mask)
+    return dict.fromkeys(known, st.copied_layout(part, warps, most))
 
 
 @rule("stage.gather.issue")
 def gather(d: Distributor, op: stage.GatherIssueOp) -> None:
-    """Every thread copies its part, 16 bytes at a time, and has the mbarrier told when that is done."""
+    """Every thread copies its part, and has the mbarrier told when that is done."""
     b, place, slot = d.b, st.place_of(d, op.buffer), st.slot_of(d, op.state)
     to = st.StagedTile(place, 0, slot)
-    layout, size = st.copied_layout(to.attr, d.team.warps), to.attr.itemsize
+    parity = st.parity_of(d, op.state, flipped=True)
     with d.scope():
-        tile = d.tile(op.tile)
-        assert isinstance(tile, ScatteredTile)
+        if not isinstance(tile := d.tile(op.tile), ScatteredTile):
+            st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
+            copy(d, op.tile, to)
+            st.instr(d, "cp.async.mbarrier.arrive", st.full(d, place, slot))
+            return
+        size, width = to.attr.itemsize, vector_of(op.tile, op.mask)
+        layout, bytes_ = st.copied_layout(to.attr, d.team.warps, width), width * size
         at = scattered(d, tile, op.mask, layout, once=False)
         memory = addresses(layout, st.memory_of(to.attr), size)
         targets = pointers_of(d, memory, Narrow(d.b).index(to.offset(d)))
-        full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
-        parity = st.parity_of(d, op.state, flipped=True)
+        full, none = b.constant(i32, bytes_), b.constant(i32, 0)
         st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
         with guarded(d, d.first_replica(layout)):
             for number, target in enumerate(targets):
-                first = number * COPY_BYTES // size
-                pointer = b.ptr(at.pointer, b.extract(at.offsets, first))
-                count = b.value(arith.SelectOp(b.extract(at.mask, first), full, none))
-                st.instr(d, f"cp.async.{COPY_BYTES}", target, pointer, count)
+                pointer = b.ptr(at.pointer, b.extract(at.offsets, number * width))
+                count = b.value(arith.SelectOp(b.extract(at.mask, number * width), full, none))
+                st.instr(d, f"cp.async.{bytes_}", target, pointer, count)
         st.instr(d, "cp.async.mbarrier.arrive", st.full(d, place, slot))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from xdsl.dialects import arith, scf
@@ -34,6 +34,8 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector, operand_layout, shape_of
 from tilewright.dialects.nesting import blocks_in
 from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.frozen import record
 from tilewright.layout import Axis, Layout
 from tilewright.passes.ownership import Planner, Relation, attempt, rearranged, reduced
@@ -58,6 +60,8 @@ MOST_ACROSS = 8
 LANES_ALONG = 8
 """Lanes along the first of these dimensions; along the other there are four."""
 
+COPIES = (16, 8, 4)
+"""Bytes that a thread copies at a time (cp.async)."""
 Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 """(op, warps) -> layouts that the op demands of values."""
 
@@ -133,6 +137,24 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     while width > 1 and (alignment % (width * size) or offsets[fast] % width):
         width //= 2
     return width
+
+
+def copied_bytes(tile: SSAValue) -> int:
+    """Of a tile's lines that one thread may copy at a time; 0 where they are not contiguous."""
+    assert isinstance(tile.type, xt.TileType)
+    fast, strides = contiguous_dimension(tile), _strides(tile)
+    width = gcd(widest_vector(tile, fast), strides[1 - fast] or 0)
+    return width * itemsize(tile.type.element_type) if strides[fast] == 1 else 0
+
+
+def _strides(tile: SSAValue) -> list[int | None]:
+    """Elements from one row and one column to the next; None for what is known at run time."""
+    init = tile.owner
+    assert isinstance(init, xt.InitTileOp)
+    strides: list[int | None] = [constant(n) for n in init.mixed_strides]
+    if not strides and isinstance(init.source.type, MemRefType):
+        strides = static_strides(init.source.type)
+    return [0, *strides][-2:]
 
 
 class _Ownership:

@@ -2,13 +2,14 @@
 
 Vectors of up to 16 bytes where memory is contiguous and aligned (by the argument facts and by what
 divides the tile's offsets), single elements otherwise. Where the extent is not known to be a multiple
-of the vector, one branch that all threads take alike chooses between vectors and elements. Masks stand
+of the vector, one branch that all threads take alike chooses between vectors and shorter ones. Masks stand
 where an element may be outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType, i32
@@ -114,7 +115,7 @@ def load_fragment(d: Distributor, op: xt.LoadTileOp, tile: Tile, layout: Layout)
 
     extent = ac.straddles(layout, tile, facts, dim, width)
     interior = ac.interior(d, op, tile, layout, width)
-    (made,) = _choose(d, extent, interior, width, by)
+    (made,) = _choose(d, extent, interior, width, by, facts.extents[dim])
     return bitcast(d, made, d.fragment_type(tile.element, layout))
 
 
@@ -154,7 +155,7 @@ def store(d: Distributor, op: xt.StoreTileOp) -> None:
 
     extent = ac.straddles(layout, tile, facts, dim, width)
     interior = ac.interior(d, op, tile, layout, width)
-    _choose(d, extent, interior, width, by)
+    _choose(d, extent, interior, width, by, facts.extents[dim])
 
 
 def _choose(
@@ -163,16 +164,17 @@ def _choose(
     interior: SSAValue | None,
     width: int,
     by: Callable[[int, bool], Made],
+    divisor: int,
 ) -> list[SSAValue]:
-    """Without masks where the whole tile is inside; vectors where the extent is a multiple of them, elements where it
-    is not."""
+    """Without masks where the whole tile is inside; vectors where the extent is a multiple of them, those that its
+    `divisor` allows where it is not."""
     b = d.b
 
     def masked() -> Made:
         if extent is None:
             return by(width, False)
         whole = b.cmp("eq", b.rem(extent, width), 0)
-        return b.choose(whole, lambda: by(width, False), lambda: by(1, False))
+        return b.choose(whole, lambda: by(width, False), lambda: by(gcd(width, divisor), False))
 
     if interior is None:
         return list(masked() or ())

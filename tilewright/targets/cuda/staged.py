@@ -76,10 +76,10 @@ def memory_of(part: stage.PartAttr) -> Layout:
     return memory if part.row_major else memory.permuted((1, 0))
 
 
-def copied_layout(part: stage.PartAttr, warps: int) -> Layout:
-    """Who copies what of a part, where threads do: each what it holds in this layout."""
+def copied_layout(part: stage.PartAttr, warps: int, most: int = 16) -> Layout:
+    """Who copies what of a part, where threads do: each what it holds in this layout, of vectors of `most` elements."""
     fast = 1 if part.row_major else 0
-    return default_layout(part.get_shape(), fast, part.itemsize, warps)
+    return default_layout(part.get_shape(), fast, part.itemsize, warps, most)
 
 
 @record

@@ -13,9 +13,9 @@ Requires: XeTile at workgroup level, not asynchronous. Guarantees: the same resu
 
 A load of a loop's body takes part when products alone use it, as it is or transposed; when its place follows from the
 loop's counter, values from outside, and single elements that a table names (the number of a page); when nothing in the
-kernel writes the array; when padding is zero; and when its lines are made of aligned chunks of 16 bytes. All those of a
-loop share a multi-buffer, whose fills are the loop's first stage (`loop_pipeliner`); the others stay loads. What tables
-name is loaded one stage before the fills that need it, so that no iteration waits for it.
+kernel writes the array; when padding is zero; and when its lines are made of aligned chunks of at least 4 bytes. All
+those of a loop share a multi-buffer, whose fills are the loop's first stage (`loop_pipeliner`); the others stay loads.
+What tables name is loaded one stage before the fills that need it, so that no iteration waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from collections.abc import Callable
 from math import prod
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -32,7 +31,6 @@ from tilewright.codegen.tiles import itemsize, plain
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.upstream.strided import static_strides
 from tilewright.frozen import record
 from tilewright.layout import LayoutError
 from tilewright.passes.cleanup import eliminate_dead
@@ -41,7 +39,7 @@ from tilewright.passes.loops import set_yield, with_carried
 from tilewright.passes.tile_origin import is_read_only
 from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.exchange import addresses
-from tilewright.targets.cuda.ownership import contiguous_dimension, widest_vector
+from tilewright.targets.cuda.ownership import COPIES, contiguous_dimension, copied_bytes
 from tilewright.targets.cuda.passes.multi_buffering import place_ops
 from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, users
 from tilewright.targets.cuda.products import ProductPlan, plan_product
@@ -49,7 +47,6 @@ from tilewright.targets.cuda.staged import copied_layout, memory_of
 from tilewright.targets.cuda.warps import LEAST_STAGES, resident_workgroups
 from tilewright.uarch.base import Machine
 
-COPY_BYTES = 16
 MOST_STAGES = 4
 SWIZZLES = (128, 64, 32, 0)
 """Bytes of panels, in the order of preference; 0: none. Addresses of panels part into thread and register, also as
@@ -179,17 +176,13 @@ _AS_LOADED = {"f16": 2, "bf16": 2, "tf32": 4, "i8": 1, "u8": 1, "f64": 8}
 
 
 def _part(load: xetile.LoadTileOp, plans: list[ProductPlan], warps: int) -> stage.PartAttr | None:
-    """How the tile of a load lies in a slot; None where copies of 16 bytes do not bring it as products take it."""
+    """How the tile of a load lies in a slot; None where copies do not bring it as products take it."""
     type = load.tile_type
     size = itemsize(plain(type.element_type))
     if any(p.instruction is None or _AS_LOADED.get(p.element) != size for p in plans):
         return None
-    fast = contiguous_dimension(load.tile)
-    if widest_vector(load.tile, fast) * size != COPY_BYTES:
-        return None
-    strides = _strides(load.tile)
-    other = strides[1 - fast]
-    if strides[fast] != 1 or (other is not None and other * size % COPY_BYTES):
+    fast, bytes_ = contiguous_dimension(load.tile), copied_bytes(load.tile)
+    if bytes_ not in COPIES:
         return None
     order = (1, 0) if fast == 1 else (0, 1)
     lines, line = type.get_shape()[1 - fast], type.get_shape()[fast] * size
@@ -197,25 +190,15 @@ def _part(load: xetile.LoadTileOp, plans: list[ProductPlan], warps: int) -> stag
         if swizzle and (size == 8 or line % swizzle or line & (line - 1) or lines & (lines - 1)):
             continue
         part = stage.PartAttr(type.get_shape(), type.element_type, order, swizzle)
-        layout = copied_layout(part, warps)
-        if run_along(layout) != (fast, COPY_BYTES // size):
+        layout = copied_layout(part, warps, bytes_ // size)
+        if run_along(layout) != (fast, bytes_ // size):
             return None
         try:
-            if addresses(layout, memory_of(part), size).vector * size == COPY_BYTES:
+            if addresses(layout, memory_of(part), size).vector * size == bytes_:
                 return part
         except LayoutError:
             continue
     return None
-
-
-def _strides(tile: SSAValue) -> list[int | None]:
-    """Elements from one row and one column to the next; None for what is known at run time."""
-    init = tile.owner
-    assert isinstance(init, xetile.InitTileOp)
-    strides: list[int | None] = [constant(n) for n in init.mixed_strides]
-    if not strides and isinstance(init.source.type, MemRefType):
-        strides = static_strides(init.source.type)
-    return [0, *strides][-2:]
 
 
 # Rewriting --------------------------------------------------------------------------------------

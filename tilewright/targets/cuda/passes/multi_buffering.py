@@ -11,10 +11,11 @@ Requires: XeTile at workgroup level, one block per region, tiles placed where th
 Guarantees: the same results; each multi-buffer is filled, read and released in one order, by one place of the program.
 
 A load takes part when a tile_mma uses it, as it is or transposed, or when A is computed from it element by element;
-when the copy engine can address its array (facts of the cache key: base and pitch multiples of 16 bytes, unit stride);
-when nothing in the kernel writes the array; and when padding is zero. Loads of one block that meet in a product share a
-multi-buffer, and so one barrier; loops that follow one another take turns with a multi-buffer. A multi-buffer in a loop
-has as many slots as shared memory allows, up to `stages`; one outside of loops one, or two where there is room. What
+when the copy engine can address its array (facts of the cache key: base and pitch multiples of 16 bytes, unit stride),
+or threads can copy its lines (`stage.gather.issue`: 16 bits an element, aligned to 4 bytes at least); when nothing in
+the kernel writes the array; and when padding is zero. Loads of one block that meet in a product share a multi-buffer,
+and so one barrier; loops that follow one another take turns with a multi-buffer. A multi-buffer in a loop has as many
+slots as shared memory allows, up to `stages`; one outside of loops one, or two where there is room. What
 takes no part stays a load, with a remark that says why.
 """
 
@@ -43,6 +44,7 @@ from tilewright.passes.integers import dimension_of, is_natural
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only, tile_divisors
+from tilewright.targets.cuda.ownership import COPIES, copied_bytes
 from tilewright.targets.cuda.passes.local_stores import (
     can_store,
     hand_back,
@@ -80,10 +82,11 @@ Load = xetile.LoadTileOp | xetile.LoadGatherOp
 
 @dataclass(eq=False)
 class _Group:
-    """Loads of one block that share a multi-buffer: of tiles, or one of gathered lines."""
+    """Loads of one block that share a multi-buffer: of tiles, or one of lines that threads copy."""
 
     block: Block
     loads: list[Load] = field(default_factory=list[Load])
+    by_threads: bool = False
     stored: list[int] = field(default_factory=list[int])
     """See `stage.copy.issue`."""
 
@@ -133,7 +136,7 @@ def _families(groups: list[_Group]) -> list[list[_Group]]:
 
 
 def _apart(a: _Group, b: _Group) -> bool:
-    if any(isinstance(load, xetile.LoadGatherOp) for load in (*a.loads, *b.loads)):
+    if a.by_threads or b.by_threads:
         return False
     if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
         return False
@@ -173,7 +176,7 @@ def _groups(
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
-        gathered = [_gathered(op.a, (1, 2)), _gathered(op.b, (2,))]
+        gathered = [_gathered(op.a, (1, 2), analysis), _gathered(op.b, (2,), analysis)]
         put = must_store(op) and gathered[1] is None
         left = _copied(loads_of(op.a, computed=True), analysis, remarks)
         right = _copied(loads_of(op.b, computed=put), analysis, remarks)
@@ -185,7 +188,7 @@ def _groups(
         for load in gathered:
             if load is not None and load not in member:
                 assert load.parent is not None
-                member[load] = _Group(load.parent, [load])
+                member[load] = _Group(load.parent, [load], by_threads=True)
                 found.append(member[load])
         loads = [*left, *right]
         for load in loads:
@@ -193,18 +196,26 @@ def _groups(
     return found
 
 
-def _gathered(operand: SSAValue, sizes: Sequence[int]) -> xetile.LoadGatherOp | None:
-    """The load that an operand is, of lines that threads can copy (cp.async), of elements of so many bytes; None where
-    it is none."""
+def _gathered(operand: SSAValue, sizes: Sequence[int], analysis: AccessAnalysis) -> Load | None:
+    """The load that an operand is, of lines that threads can copy (cp.async) and the copy engine cannot, of elements of
+    so many bytes; None where it is none."""
     load = through_transposes(operand).owner
-    if not isinstance(load, xetile.LoadGatherOp) or load.padding_value != 0:
+    if not isinstance(load, Load) or load.padding_value != 0 or len(load.results) != 1:
         return None
     init, kind = load.tile.owner, load.tile_type
-    if not isinstance(init, xetile.InitTileOp) or init.offset_vector is None:
-        return None
     size = dtypes.from_mlir(kind.element_type).itemsize
-    aligned = vector_of(load.tile, load.mask) * size % LINE_UNIT == 0 and size in sizes
-    if not aligned or kind.memory_space != 0 or not is_read_only(load.tile):
+    if not isinstance(init, xetile.InitTileOp) or size not in sizes:
+        return None
+    if kind.memory_space != 0 or not is_read_only(load.tile):
+        return None
+    if isinstance(load, xetile.LoadTileOp):
+        access = analysis.find(load)
+        if access is None or unaddressable(access, analysis) is None:
+            return None
+        bytes_ = copied_bytes(load.tile)
+    else:
+        bytes_ = vector_of(load.tile, load.mask) * size
+    if bytes_ not in COPIES:
         return None
     placed = reachable(load) and part_of(kind) is not None and _last_use(load) is not None
     return load if placed else None
@@ -452,11 +463,11 @@ def _stage(
     """
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
     last = reduce(later, [*group.loads, *uses])
-    issue: Operation = stage.CopyIssueOp(
-        buffer.result, here, [load.tile for load in group.loads], group.stored
-    )
-    if isinstance(anchor, xetile.LoadGatherOp):
-        issue = stage.GatherIssueOp(buffer.result, here, anchor.tile, anchor.mask)
+    tiles = [load.tile for load in group.loads]
+    issue: Operation = stage.CopyIssueOp(buffer.result, here, tiles, group.stored)
+    if group.by_threads:
+        mask = anchor.mask if isinstance(anchor, xetile.LoadGatherOp) else None
+        issue = stage.GatherIssueOp(buffer.result, here, tiles[0], mask)
     wait = stage.CopyWaitOp(buffer.result, here)
     at = Before(anchor)
     at.insert(issue)
