@@ -36,8 +36,8 @@ def rows_of(m: CpuMachine, rows: int, vectors: int) -> list[tuple[int, int, int]
 def is_lying(costs: PanelCosts, p: PlacedProduct) -> bool:
     """Is it such a product of vectors, of arrays that nobody packs ahead?"""
     kernel, size = costs.kernel(p.types), itemsize_of(p.types[1])
-    longest = max(p.a.tile, p.b.tile, p.k if kernel.tiles else 0)
-    small = longest <= LONGEST and min(p.k, kernel.depth) * p.b.whole * size <= NEAR
+    near = min(p.k, kernel.depth) * p.b.whole * size <= NEAR
+    small = max(p.a.tile, p.b.tile) <= LONGEST and near
     there = p.a.loaded and p.b.loaded and not (p.b.along_k or p.in_loop)
     alone = max(p.reads(p.a), p.reads(p.b)) <= few_reads(costs.threads)
     vectors = kernel.single or (kernel.dots and p.a.along_k)

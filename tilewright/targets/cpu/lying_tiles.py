@@ -22,7 +22,8 @@ from tilewright.frozen import frozen
 from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.family import PanelOperand
-from tilewright.targets.cpu.lying import LONGEST, LyingProduct
+from tilewright.targets.cpu.lying import LyingProduct
+from tilewright.targets.cpu.machine import DEEPEST
 from tilewright.targets.cpu.panels import PanelFormat, pack_block
 
 FEW = 2
@@ -37,7 +38,7 @@ class LyingTiles(LyingProduct):
 
     @property
     def deepest(self) -> int:
-        return LONGEST
+        return DEEPEST
 
     @property
     def fits(self) -> bool:
@@ -89,7 +90,7 @@ class LyingTiles(LyingProduct):
                 )
 
             return lying
-        panel_bytes = (depth if isinstance(depth, int) else LONGEST) * lanes * format.bytes
+        panel_bytes = (depth if isinstance(depth, int) else DEEPEST) * lanes * format.bytes
         memory = self.local(-(-extent // lanes) * panel_bytes)
         for x in range(0, extent, lanes):
             self.pack(axis, format, depth, x, b.ptr(memory, x // lanes * panel_bytes), whole)

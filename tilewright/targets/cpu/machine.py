@@ -210,8 +210,10 @@ COLUMNS_OF_HALVES: Final = 8
 
 
 LONGEST: Final = 64
-"""Rows and columns of products of small tiles at most that are read where they lie (see `lying`), and k of those by
-AMX: longer ones amortise their panels."""
+"""Rows and columns of products of small tiles at most that are read where they lie (see `lying`): longer ones amortise
+their panels."""
+DEEPEST: Final = 256
+"""k of those by AMX at most: the first cache holds what is copied."""
 WIDE_COLUMNS: Final = 64
 """Columns beside which tiles of AMX take rows of an array at once: four tiles of C beside one of these rows."""
 SHORT: Final = 8
