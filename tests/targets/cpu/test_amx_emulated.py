@@ -138,7 +138,16 @@ def test_few_rows_beside_rows_of_b_are_multiplied_by_vectors(rng, dtype: str, ro
 SMALL = [(d, s) for d in ("bf16", "i8", "f16") for s in [(32, 32, 32), (64, 40, 64), (24, 20, 24)]]
 
 
-@pytest.mark.parametrize(("dtype", "size"), [*SMALL, ("bf16", (16, 16, 65)), ("i8", (40, 64, 7))])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        *SMALL,
+        ("bf16", (16, 16, 65)),
+        ("i8", (40, 64, 7)),
+        ("bf16", (24, 40, 200)),
+        ("i8", (16, 16, 300)),
+    ],
+)
 def test_small_products_are_multiplied_where_they_lie(rng, dtype: str, size: tuple[int, int, int]):
     """How many k there are, the arrays say: whole tiles of them, less, and so many that panels pay."""
     m, n, k = size
