@@ -27,6 +27,17 @@ UNARY = {
     tw.floor: np.floor,
     tw.ceil: np.ceil,
     tw.round: np.rint,
+    tw.trunc: np.trunc,
+    tw.sinh: np.sinh,
+    tw.cosh: np.cosh,
+    tw.log10: np.log10,
+}
+NEAR_ZERO = {
+    tw.expm1: np.expm1,
+    tw.log1p: np.log1p,
+    tw.tan: np.tan,
+    tw.asin: np.arcsin,
+    tw.acos: np.arccos,
 }
 
 
@@ -47,6 +58,20 @@ def test_unary(function, dtype):
     expected = UNARY[function](x.astype(np.float64))
     tolerance = max(4 * 2.0**-dtype.mantissa_bits, 1e-12)
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("function", NEAR_ZERO, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_functions_have_their_digits_near_zero(target, function, dtype):
+    rng = fresh_rng()
+    x = (rng.uniform(-0.9, 0.9, SHAPE) * 10.0 ** rng.integers(-6, 1, SHAPE)).astype(dtype)
+    y = poison(*SHAPE, dtype=dtype)
+    unary.options(target=target)[1](x, y, F=function)
+    exact = NEAR_ZERO[function](x.astype(np.float64))
+    np.testing.assert_allclose(y, exact, rtol=2e-6 if dtype == "f4" else 1e-14)
+    for gpu in ("sm_90a", "xe-pvc"):
+        unary.options(target=gpu).compile(x, y, F=function)
 
 
 @tw.kernel

@@ -87,6 +87,15 @@ def test_what_is_true_of_elements(rng, target, dtype, axis):
         np.testing.assert_array_equal(f, w)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "xe-pvc"])
+@pytest.mark.parametrize("n", [16, 64])
+def test_masks_compile(target, n):
+    """On NVIDIA GPUs masks that other threads reduce were read as matrices, and are bytes in memory."""
+    given = [tw.spec((n, n), tw.f32), *(tw.spec((1, n), tw.i1) for _ in range(2))]
+    counts = [tw.spec((1, n), tw.i32), tw.spec((n, n), tw.i32), tw.spec((2,), tw.i32)]
+    told.options(target=target).compile(*given, *counts, M=n, N=n, AXIS=0)
+
+
 rows = partial(tw.sum, axis=1)
 
 
@@ -117,6 +126,7 @@ def test_scalars_of_a_sequence_and_functions_with_some_arguments(rng):
     ("x.reshape((tw.program_id(0), 4))", "make the extent a tw.constexpr", "(tw.program_id(0), 4)"),
     ("x.reshape(2, 2, 8)", "tw.reshape folds others", "2"),
     ("x.reshape(2, 15)", "does not reshape to (2, 15)", "2"),
+    ("x.reshape(-1, tw.program_id(0))", "shape contains run-time index scalar", "-1"),
     ("x.sum(3)", "axis is 0 or 1, not 3", "3"),
     ("x.sum(keepdims=True)", "leave keepdims out", "x.sum(keepdims=True)"),
     ("x.mean(1)", "use tw.sum(x, 1) / x.shape[1]", "x.mean"),

@@ -158,6 +158,51 @@ def ceil(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     """The smallest whole number not below x"""
 
 
+@_of_floats(math.ExpM1Op, python_math.expm1, at=0.5, gives=0.6487)
+def expm1(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """e to the power x, minus 1: with all digits near 0"""
+
+
+@_of_floats(math.Log1pOp, python_math.log1p, at=0.5, gives=0.4055)
+def log1p(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The natural logarithm of 1 + x: with all digits near 0"""
+
+
+@_of_floats(math.Log10Op, python_math.log10, at=0.5, gives=-0.301)
+def log10(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The logarithm of x to base 10"""
+
+
+@_of_floats(math.TanOp, python_math.tan, at=0.5, gives=0.5463)
+def tan(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The tangent of x, in radians"""
+
+
+@_of_floats(math.AsinOp, python_math.asin, at=0.5, gives=0.5236)
+def asin(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The angle between -pi/2 and pi/2 whose sine is x"""
+
+
+@_of_floats(math.AcosOp, python_math.acos, at=0.5, gives=1.0472)
+def acos(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The angle between 0 and pi whose cosine is x"""
+
+
+@_of_floats(math.SinhOp, python_math.sinh, at=0.5, gives=0.5211)
+def sinh(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The hyperbolic sine of x"""
+
+
+@_of_floats(math.CoshOp, python_math.cosh, at=0.5, gives=1.1276)
+def cosh(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The hyperbolic cosine of x"""
+
+
+@_of_floats(math.TruncOp, lambda v: float(python_math.trunc(v)), at=-1.5, gives=-1.0)
+def trunc(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The whole number next to x towards 0"""
+
+
 @language
 def sigmoid(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     """1 / (1 + exp(-x)), elementwise, of floats; in x's dtype.

@@ -206,9 +206,9 @@ def reshape(x: Value, shape: Sequence[int] | int, *more: int) -> Value:
         prod(x.shape),
         tuple(shape) if isinstance(shape, (tuple, list)) else (shape, *more),
     )
-    others = [extent for extent in given if isinstance(extent, int) and extent > 0]
-    if len(others) == len(given) - 1:
-        left = count // prod(others) or 1
+    numbers = [extent for extent in given if isinstance(extent, int)]
+    if numbers.count(-1) == 1:
+        left = count // prod(extent for extent in numbers if extent > 0) or 1
         given = tuple(left if isinstance(e, int) and e == -1 else e for e in given)
     extents = static_shape(given, "shape")
     if prod(extents) != count:

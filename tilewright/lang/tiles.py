@@ -145,7 +145,8 @@ def static_shape(shape: object, name: str) -> tuple[int, int]:
                 name,
                 f"{name} contains {describe_type(extent)}",
                 rule="shapes of tiles are known at compile time",
-                hint="make the extent a tw.constexpr parameter",
+                hint="make the extent a tw.constexpr parameter; what a loop computes it from is one of"
+                " tw.static_range(...)",
             )
         if not isinstance(extent, int) or isinstance(extent, bool):
             raise ArgumentError(

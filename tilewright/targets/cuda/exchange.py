@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IntegerType, VectorType, i1, i32
+from xdsl.dialects.builtin import IntegerType, VectorType, i1, i8, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
@@ -254,9 +254,13 @@ def load_fragment(
     where that is no more than a word."""
     size = itemsize(element)
     if (by := _by_matrices(layout, memory, size, d.team.warps, origin)) is not None:
-        words = [load_matrix(d, by, pointer) for pointer in pointers_of(d, by.at, base)]
+        words = d.concatenate([load_matrix(d, by, at) for at in pointers_of(d, by.at, base)])
         type = VectorType(element, [layout.registers])  # pyright: ignore[reportArgumentType]
-        return d.b.value(vector.BitcastOp(d.concatenate(words), type))
+        if element != i1:
+            return d.b.value(vector.BitcastOp(words, type))
+        held = d.b.value(vector.BitcastOp(words, VectorType(i8, [layout.registers])))
+        # A truth value is a byte in memory.
+        return d.b.value(arith.TruncIOp(held, type))  # pyright: ignore[reportArgumentType]
     if (found := _ascending(layout, memory, itemsize(element), origin)) is not None:
         return d.pick(load_at(d, found[0], base, element), found[1])
     return load_at(d, addresses(layout, memory, itemsize(element), origin), base, element)
