@@ -489,7 +489,5 @@ def replace(op: Operation, make: Callable[[Builder], Sequence[SSAValue]]) -> lis
     for new in block.walk():
         new.location = op.location
     Rewriter.inline_block(block, InsertPoint.before(op))
-    for old, value in zip(op.results, values, strict=True):
-        old.replace_all_uses_with(value)
-    Rewriter.erase_op(op)
+    Rewriter.replace_op(op, [], values)
     return values

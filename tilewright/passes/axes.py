@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    DenseIntOrFPElementsAttr,
     MemRefType,
     NoneAttr,
     VectorType,
@@ -31,6 +30,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
 from tilewright.dialects.nesting import values_made
+from tilewright.dialects.upstream.arith import is_splat
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -248,8 +248,3 @@ def smallest_factor(number: int) -> int:
 def extents_of(members: Sequence[Axis]) -> set[int]:
     """The extents along an axis: one, but for the rows that a reduction adds up in runs."""
     return {(shape_of(v) or ())[d] for v, d in members}
-
-
-def is_splat(op: arith.ConstantOp) -> bool:
-    """Is a constant of tiles or vectors one number everywhere?"""
-    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()

@@ -53,9 +53,7 @@ def eliminate_common(block: Block, known: dict[object, list[Operation]]) -> None
             same = known.setdefault(made, [])
             found = next((other for other in same if _are_equal(op, other)), None)
             if found is not None:
-                for old, new in zip(op.results, found.results, strict=True):
-                    old.replace_all_uses_with(new)
-                Rewriter.erase_op(op)
+                Rewriter.replace_op(op, [], found.results)
                 continue
             same.append(op)
             mine.append(same)

@@ -26,12 +26,13 @@ move into it unless something is written in between.
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.fused import ContractOp, YieldOp
+from tilewright.dialects.upstream.arith import is_splat
 from tilewright.frozen import record
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
@@ -151,9 +152,8 @@ class Contraction:
                 return False
             op = v.op
             if isinstance(op, arith.ConstantOp):
-                known = isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
                 ops[op] = None
-                return known
+                return is_splat(op)
             if isinstance(op, xt.LoadTileOp):
                 if op.permutation is not None or len(op.values) > 1:
                     return False

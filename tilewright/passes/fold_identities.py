@@ -71,8 +71,7 @@ def fold_identities(kernel: Operation) -> None:
     """Removes algebraic identities: plus 0, times 1."""
     for op in list(kernel.walk()):
         if (same := kept(op)) is not None:
-            op.results[0].replace_all_uses_with(same)
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [same])
 
 
 def kept(op: Operation) -> SSAValue | None:

@@ -59,8 +59,7 @@ def _promote(alloca: memref.AllocaOp) -> bool:
                 found[made] if isinstance(made, memref.LoadOp) and made in found else store.value
             )
     for load, value in found.items():
-        load.res.replace_all_uses_with(value)
-        Rewriter.erase_op(load)
+        Rewriter.replace_op(load, [], [value])
     for op in (*stores, alloca):
         Rewriter.erase_op(op)
     return True

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, IntegerType, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
@@ -30,7 +30,7 @@ from xdsl.traits import IsTerminator, is_side_effect_free
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS
-from tilewright.dialects.numerals import dense
+from tilewright.dialects.upstream.arith import resized
 from tilewright.dialects.xetile.maps import without_maps
 from tilewright.frozen import frozen
 from tilewright.passes.access import AccessAnalysis
@@ -141,8 +141,7 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int | Fraction) -> None:
         _move(kernel, along.axis, factor)
     for op in list(kernel.walk()):
         if isinstance(op, xt.ConvertLayoutOp):  # maps are left out
-            op.result.replace_all_uses_with(op.source)
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [op.source])
         elif factor.denominator > 1:
             continue
         elif isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == along.axis:
@@ -158,9 +157,7 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int | Fraction) -> None:
         longer = VectorType(value.type.element_type, shape)
         value._type = longer  # pyright: ignore[reportPrivateUsage]
         if isinstance(op := value.owner, arith.ConstantOp):
-            assert isinstance(op.value, DenseIntOrFPElementsAttr)
-            number = op.value.get_values()[0]
-            op.properties["value"] = dense(longer, [number])  # pyright: ignore
+            op.properties["value"] = resized(op, longer)
     factors = [n * factor if axis == along.axis else n for axis, n in enumerate(merged_of(kernel))]
     kernel.attributes[MERGED] = factors_attr(factors)
 

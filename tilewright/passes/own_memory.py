@@ -110,8 +110,7 @@ def _placed(
     start = at.add(arith.MuliOp(at.add(gpu.SubgroupIdOp()), at.index(size)))
     part = memref.ViewOp.create(operands=[shared.memref, start], result_types=[kind])
     value = at.add(part)
-    op.memref.replace_all_uses_with(value)
-    Rewriter.erase_op(op)
+    Rewriter.replace_op(op, [], [value])
     return value
 
 

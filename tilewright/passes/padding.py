@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.numerals import number_attr
+from tilewright.dialects.upstream.arith import resized
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import bounds
@@ -25,8 +25,7 @@ def longer(value: SSAValue, extents: Extents) -> SSAValue:
     shape = [extents.get(dim, n) for dim, n in enumerate(kind.get_shape())]
     new = VectorType(kind.element_type, shape)
     if isinstance(op, arith.ConstantOp):
-        assert isinstance(op.value, DenseIntOrFPElementsAttr)
-        op.properties["value"] = number_attr(new, op.value.get_values()[0])  # pyright: ignore
+        op.properties["value"] = resized(op, new)
     return Rewriter.replace_value_with_new_type(value, new)
 
 

@@ -60,8 +60,7 @@ def _rank(launches: _Launches, kernel: gpu.FuncOp, place: int, argument: SSAValu
         return
     argument = Rewriter.replace_value_with_new_type(argument, kind)
     for cast in casts:
-        cast.dest.replace_all_uses_with(argument)
-        Rewriter.erase_op(cast)
+        Rewriter.replace_op(cast, [], [argument])
     _pass(launches, kernel, place, kind, lambda at, given: memref.CastOp.get(given, kind))
 
 

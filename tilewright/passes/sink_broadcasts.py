@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.dialects.movement import shape_of, vector_type
+from tilewright.dialects.upstream.arith import is_splat
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.new_body import without_layouts
 
@@ -72,9 +73,7 @@ def _source_shape(value: SSAValue, shape: Shape) -> Shape | None:
     if isinstance(owner, vector.BroadcastOp):
         source = shape_of(owner.operands[0])
         return (*[1] * (len(shape) - len(source)), *source)
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, DenseIntOrFPElementsAttr):
-        return (1,) * len(shape) if owner.value.is_splat() else None
-    return None
+    return (1,) * len(shape) if is_splat(owner) else None
 
 
 def _is_number(value: SSAValue) -> bool:

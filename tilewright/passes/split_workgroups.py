@@ -35,13 +35,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
+from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import move
-from tilewright.dialects.numerals import number_attr
+from tilewright.dialects.upstream.arith import resized
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.frozen import frozen
@@ -198,8 +198,7 @@ def split(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
         if op is number:
             continue
         if isinstance(op, gpu.BlockIdOp) and op.dimension.data is gpu.DimensionEnum.X:
-            op.result.replace_all_uses_with(whole)
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [whole])
         elif isinstance(op, gpu.GridDimOp) and op.dimension.data is gpu.DimensionEnum.X:
             Behind(op).instead(op.result, arith.DivUIOp(op.result, count))
     narrow(choice, factor, start)
@@ -279,9 +278,8 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
         before.replace(before.add(made))
         return
     if isinstance(op, arith.ConstantOp):
-        dense = op.value
-        assert isinstance(dense, DenseIntOrFPElementsAttr) and isinstance(new_type, VectorType)
-        op.properties["value"] = number_attr(new_type, dense.get_values()[0])  # pyright: ignore
+        assert isinstance(new_type, VectorType)
+        op.properties["value"] = resized(op, new_type)
     new = Rewriter.replace_value_with_new_type(value, new_type)
     if op is not None and op.name == "vector.step":
         at = Behind(op)

@@ -173,8 +173,7 @@ def _allocate_apart(op: memref.AllocOp | memref.AllocaOp) -> None:
     for array, same in zip(made, arrays.values(), strict=True):
         Rewriter.insert_op(array, InsertPoint.before(op))
         for view in same:
-            view.result.replace_all_uses_with(array.results[0])
-            Rewriter.erase_op(view)
+            Rewriter.replace_op(view, [], [array.results[0]])
     Rewriter.erase_op(op)
 
 

@@ -79,8 +79,7 @@ def _carry_wide(loop: scf.ForOp) -> None:
         loop.operands[3 + i] = Before(loop).add(arith.ExtFOp(loop.iter_args[i], wide))
         inside = Rewriter.replace_value_with_new_type(argument, wide)
         for reader in readers:
-            reader.results[0].replace_all_uses_with(inside)
-            Rewriter.erase_op(reader)
+            Rewriter.replace_op(reader, [], [inside])
         rounding = cast(OpResult, end).op
         last.operands[i] = rounding.operands[0]
         if not rounding.results[0].uses:

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import AnyAttr, IntSetConstraint, IRDLOperation, base, irdl_op_definition, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -36,6 +36,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import numbered_word, parse_names, say, spelled
 from tilewright.dialects.fields import Op, Operand, Result, follows, op_definition, variable
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.complete import (
     add_effect,
     add_ops,
@@ -92,6 +93,18 @@ def constants(value: SSAValue) -> list[int] | None:
         numbers = [held.get_values()[0]] if held.is_splat() else held.get_values()
         return [int(n) for n in numbers]
     return None
+
+
+def is_splat(op: Operation | Block) -> bool:
+    """Is an op a constant vector of one number?"""
+    held = op.value if isinstance(op, arith.ConstantOp) else None
+    return isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat()
+
+
+def resized(op: arith.ConstantOp, kind: VectorType) -> DenseIntOrFPElementsAttr:
+    """The number of a constant vector in all elements of another."""
+    assert isinstance(op.value, DenseIntOrFPElementsAttr)
+    return dense(kind, op.value.get_values()[:1])  # pyright: ignore[reportArgumentType]
 
 
 def constant(value: SSAValue | int | None) -> int | None:

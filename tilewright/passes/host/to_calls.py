@@ -16,6 +16,7 @@ Asynchronous tokens order ops that are in program order anyway, and vanish.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 
 from xdsl.dialects import arith, func, gpu, memref
@@ -23,7 +24,6 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AnyFloat,
     FixedBitwidthType,
-    IndexType,
     IntegerType,
     MemRefType,
     ModuleOp,
@@ -36,6 +36,7 @@ from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.movement import memref_type
 from tilewright.frozen import frozen
+from tilewright.passes.emit import Before
 from tilewright.passes.host.unread_launches import UNREAD
 
 POISON = "tw_poison"
@@ -101,15 +102,13 @@ def _replace(op: Operation, new: Sequence[Operation], results: Sequence[SSAValue
 
 def _alloc(op: gpu.AllocOp) -> None:
     type_ = op.result.type
-    alloc = memref.AllocOp(list(op.dynamicSizes), list(op.symbolOperands), type_)
-    alloc.memref.name_hint = op.result.name_hint
-    pointer = memref.ExtractAlignedPointerAsIndexOp.get(alloc.memref)
-    new: list[Operation] = [alloc, pointer]
-    size = _constant(new, _static_bytes(type_))
-    for dynamic in op.dynamicSizes:
-        new.append(arith.MuliOp(size, dynamic))
-        size = new[-1].results[0]
-    _replace(op, [*new, mach.CallOp(POISON, [pointer.aligned_pointer, size])], [alloc.memref])
+    at = Before(op)
+    made = at.add(memref.AllocOp(list(op.dynamicSizes), list(op.symbolOperands), type_))
+    made.name_hint = op.result.name_hint
+    pointer = at.add(memref.ExtractAlignedPointerAsIndexOp.get(made))
+    size = reduce(at.times, op.dynamicSizes, _static_bytes(type_))
+    at.insert(mach.CallOp(POISON, [pointer, at.index(size)]))
+    _replace(op, [], [made])
 
 
 def _static_bytes(type_: MemRefType) -> int:
@@ -117,12 +116,6 @@ def _static_bytes(type_: MemRefType) -> int:
     element = type_.element_type
     bits = element.bitwidth if isinstance(element, FixedBitwidthType) else 64
     return prod(n for n in type_.get_shape() if n != DYNAMIC_INDEX) * max(1, bits // 8)
-
-
-def _constant(ops: list[Operation], value: int) -> SSAValue:
-    constant = arith.ConstantOp.from_int_and_width(value, IndexType())
-    ops.append(constant)
-    return constant.result
 
 
 def _unranked(value: SSAValue) -> memref.CastOp:

@@ -434,8 +434,7 @@ def _deliver(op: MultiReductionOp) -> None:
     own.set_layout(new.result, want)
     op.operands[1] = Before(op).add(new)
     own.set_layout(op.dest, want)
-    behind.result.replace_all_uses_with(op.dest)
-    Rewriter.erase_op(behind)
+    Rewriter.replace_op(behind, [], [op.dest])
 
 
 def _narrowed(d: Distribution, dim: int, width: int) -> Distribution:

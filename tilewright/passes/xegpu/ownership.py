@@ -20,8 +20,8 @@ from functools import wraps
 from math import prod
 from typing import TypeGuard, TypeVar
 
-from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects import gpu, vector
+from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
@@ -29,7 +29,7 @@ from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream import vector as more
-from tilewright.dialects.upstream.arith import element_bits
+from tilewright.dialects.upstream.arith import element_bits, is_splat
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.passes.ownership import Planner, Relation, rearranged, reduced, values_of
 from tilewright.passes.xegpu.lane_layouts import bind, default_fragment, natural, with_chunk
@@ -67,9 +67,7 @@ def is_free(value: SSAValue) -> bool:
     if not isinstance(value, OpResult):
         return False
     op = value.op
-    if isinstance(op, arith.ConstantOp):
-        return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
-    return isinstance(op, vector.BroadcastOp) and prod(shape_of(op.source)) == 1
+    return is_splat(op) or (isinstance(op, vector.BroadcastOp) and prod(shape_of(op.source)) == 1)
 
 
 _T = TypeVar("_T")

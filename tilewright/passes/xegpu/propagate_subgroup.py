@@ -154,8 +154,7 @@ def _sink_conversions(kernel: Operation) -> None:
         if not isinstance(op, xegpu.ConvertLayoutOp):
             continue
         if not is_vector(op.source):
-            op.result.replace_all_uses_with(op.source)
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [op.source])
             continue
         uses = list(op.result.uses)
         if len(uses) != 1 or not isinstance(reduction := uses[0].operation, MultiReductionOp):
@@ -165,8 +164,7 @@ def _sink_conversions(kernel: Operation) -> None:
         target = own.from_attribute(op.target_layout)
         if own.layout_of(reduction.dest) is None and target is not None:
             own.set_layout(reduction.dest, ly.slice_(target, reduced_dims(reduction)))
-        op.result.replace_all_uses_with(op.source)
-        Rewriter.erase_op(op)
+        Rewriter.replace_op(op, [], [op.source])
 
 
 def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, f32, i32, i64
+from xdsl.dialects.builtin import IndexType, VectorType, f32, i32, i64
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.movement import ELEMENTS, is_vector, operand_layout
-from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, element
+from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, constants, element
 from tilewright.layout import Layout, LayoutError
 from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda.distribute import Distributor, producer
@@ -123,10 +123,8 @@ def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | No
     if op.name == "vector.step":
         return linear_index(d, layout)
     if isinstance(op, arith.ConstantOp):
-        held = op.value
-        if isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat():
-            return int(held.get_values()[0]), nothing  # pyright: ignore
-        return None
+        found = constants(value)
+        return (found[0], nothing) if found is not None and len(found) == 1 else None
     if isinstance(op, arith.AddiOp | arith.SubiOp):
         left, right = (positions(d, v, layout) for v in op.operands)
         if left is None or right is None:

@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.codegen.made_constants import Constants
@@ -33,8 +33,8 @@ from tilewright.dialects.folding import Kind
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import constants, element_bytes, folded
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.frozen import record
@@ -329,10 +329,4 @@ def _plain(type: MemRefType) -> bool:
 
 def is_true(mask: SSAValue) -> bool:
     """Is a mask a constant whose bits are all set?"""
-    if not isinstance(mask, OpResult) or not isinstance(mask.op, arith.ConstantOp):
-        return False
-    held = mask.op.value
-    if isinstance(held, IntegerAttr):
-        return bool(held.value.data)
-    values = getattr(held, "get_values", None)
-    return values is not None and all(bool(v) for v in values())
+    return all(constants(mask) or [0])

@@ -170,8 +170,7 @@ class _Lowering:
             value.name_hint = op.results[0].name_hint
         if (held := self.b.private.pop(value, None)) is not None:
             self.b.private[value] = held
-        op.results[0].replace_all_uses_with(value)
-        Rewriter.erase_op(op)
+        Rewriter.replace_op(op, [], [value])
 
     def convert(self, op: Operation) -> None:
         b, s = self.b, self.s

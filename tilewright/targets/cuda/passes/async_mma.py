@@ -171,5 +171,4 @@ def _rewrite(op: xetile.TileMmaOp, paired: bool) -> None:
     wait = stage.ProductWaitOp([issue.result])
     block.insert_ops_before([issue, wait], op)
     wait.values[0].name_hint = op.result.name_hint
-    op.result.replace_all_uses_with(wait.values[0])
-    Rewriter.erase_op(op)
+    Rewriter.replace_op(op, [], [wait.values[0]])

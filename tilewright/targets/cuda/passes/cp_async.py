@@ -232,8 +232,7 @@ def _rewrite(each: _Copies) -> None:
     set_yield(body, -1, late[-1].results[0])
     for load, value in zip(each.loads, wait.values, strict=True):
         value.name_hint = load.result.name_hint
-        load.result.replace_all_uses_with(value)
-        Rewriter.erase_op(load)
+        Rewriter.replace_op(load, [], [value])
     Rewriter.insert_op([wait, *early], InsertPoint.at_start(body))
     Rewriter.insert_op(late[-2:], InsertPoint.before(terminator(body)))
     first = 1 if named else 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, IntAttr, VectorType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -27,8 +27,8 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import ops_behind
-from tilewright.dialects.numerals import dense
 from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.upstream.arith import is_splat, resized
 from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, with_shape
@@ -90,8 +90,7 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
                     each.results[0].type, (m // parts, k) if turned else (m, k // parts)
                 )
                 if isinstance(each, arith.ConstantOp):
-                    number = each.value.get_values()[0]  # pyright: ignore
-                    slice = arith.ConstantOp(dense(kind, [number]))  # pyright: ignore
+                    slice = arith.ConstantOp(resized(each, kind))
                 else:
                     slice = retyped(each, [values.get(v, v) for v in each.operands], [kind])
                 values[each.results[0]] = Before(op).add(slice)
@@ -106,8 +105,7 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
         block.insert_op_before(made, op)
         before = made.result
     assert before is not None
-    op.result.replace_all_uses_with(before)
-    Rewriter.erase_op(op)
+    Rewriter.replace_op(op, [], [before])
     for each in reversed(list(chain)):
         if not any(result.uses for result in each.results) and each.parent is block:
             Rewriter.erase_op(each)
@@ -203,7 +201,7 @@ def _chain(a: SSAValue, block: Block) -> dict[Operation, bool]:
 def _repeats(op: Operation, turned: bool) -> bool:
     """Has the op's result the same columns all along k (rows, where k is the first dimension)?"""
     if isinstance(op, arith.ConstantOp):
-        return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+        return is_splat(op)
     if op.name not in ("vector.broadcast", "xetile.broadcast"):
         return False
     source = op.operands[0].type

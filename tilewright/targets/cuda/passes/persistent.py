@@ -82,8 +82,7 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):
             axis = "xyz".index(op.dimension.data)
             values = ids if isinstance(op, gpu.BlockIdOp) else programs
-            op.result.replace_all_uses_with(values[axis])
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [values[axis]])
     return True
 
 

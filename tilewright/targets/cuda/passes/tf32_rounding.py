@@ -96,8 +96,7 @@ def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:
         value = rounded
         for turn in reversed(chain):
             value = _turned(turn, value, old)
-        old.result.replace_all_uses_with(value)
-        Rewriter.erase_op(old)
+        Rewriter.replace_op(old, [], [value])
 
 
 def _turned(turn: Operation, value: SSAValue, before: Operation) -> SSAValue:
