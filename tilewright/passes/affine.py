@@ -267,15 +267,7 @@ class Expr:
 
     def range(self) -> tuple[int | None, int | None]:
         """Inclusive bounds from the bounds of its symbols; None where unbounded."""
-        low: int | None = 0
-        high: int | None = 0
-        for monomial, k in self.terms.items():
-            lo, hi = _monomial_range(monomial)
-            if k < 0:
-                lo, hi = hi, lo
-            low = None if low is None or lo is None else low + k * lo
-            high = None if high is None or hi is None else high + k * hi
-        return low, high
+        return bounds(self.terms.items())
 
     @property
     def is_nonnegative(self) -> bool:
@@ -329,6 +321,21 @@ class Expr:
         return text or "0"
 
     __repr__ = __str__
+
+
+def bounds(terms: Iterable[tuple[Monomial, int]]) -> tuple[int | None, int | None]:
+    """Inclusive bounds of a sum of products with their factors, from the bounds of their symbols; None: unbounded."""
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, k in terms:
+        if not k:
+            continue
+        lo, hi = _monomial_range(monomial)
+        if k < 0:
+            lo, hi = hi, lo
+        low = None if low is None or lo is None else low + k * lo
+        high = None if high is None or hi is None else high + k * hi
+    return low, high
 
 
 def _monomial_range(monomial: Monomial) -> tuple[int | None, int | None]:

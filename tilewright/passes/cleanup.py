@@ -48,8 +48,7 @@ def eliminate_common(block: Block, known: dict[object, list[Operation]]) -> None
     for op in list(block.ops):
         poll()
         if is_pure(op):
-            operands = tuple(op.operands)
-            made = (type(op), *(operands or op.properties.items()))
+            made = (type(op), *op.operands, frozenset(op.properties.values()))
             same = known.setdefault(made, [])
             found = next((other for other in same if _are_equal(op, other)), None)
             if found is not None:
@@ -64,7 +63,7 @@ def eliminate_common(block: Block, known: dict[object, list[Operation]]) -> None
 
 
 def _are_equal(op: Operation, other: Operation) -> bool:
-    """Whether two ops of one class on the same operands are: their attributes are told apart faster than hashed."""
+    """Whether two ops of one class on the same operands are."""
     return (
         op.properties == other.properties
         and op.attributes == other.attributes

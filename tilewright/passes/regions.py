@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.affine import Expr, Kind, Monomial, Symbol, bounds
 
 
 def difference(x: Expr, y: Expr, common: Collection[Symbol]) -> tuple[int | None, int | None]:
     """Bounds of x - y where symbols that vary and are not common take independent values."""
-    shared = {s for s in x.symbols | y.symbols if is_fixed(s, common)}
-    fixed_x = Expr({m: k for m, k in x.terms.items() if all(s in shared for s in m)})
-    fixed_y = Expr({m: k for m, k in y.terms.items() if all(s in shared for s in m)})
-    low, high = (fixed_x - fixed_y).range()
-    for part, sign in ((x - fixed_x, 1), (y - fixed_y, -1)):
-        lo, hi = (part * sign).range()
-        low = None if low is None or lo is None else low + lo
-        high = None if high is None or hi is None else high + hi
-    return low, high
+    together: dict[Monomial, int] = {}
+    apart: list[tuple[Monomial, int]] = []
+    for terms, sign in ((x.terms, 1), (y.terms, -1)):
+        for m, k in terms.items():
+            if all(is_fixed(s, common) for s in m):
+                together[m] = together.get(m, 0) + sign * k
+            else:
+                apart.append((m, sign * k))
+    return bounds((*together.items(), *apart))
 
 
 def is_fixed(symbol: Symbol, common: Collection[Symbol]) -> bool:

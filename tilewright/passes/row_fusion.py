@@ -31,6 +31,7 @@ than it computes. A load that its own store overlaps in any other way is done be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from xdsl.dialects import gpu, scf, vector
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
@@ -200,31 +201,35 @@ class RowFusion:
         """May a fused group read a load at the elements that it computes while it writes?"""
         return not self.conflict(load, write) or (not moved and self.same_tile(load, write))
 
-    def load_fits(self, load: Operation, at: int, moved: bool) -> bool:
-        """May a rematerialized load be evaluated in item `at`?"""
-        mine = self.number[load]
+    def load_span(self, load: Operation, moved: bool, first: int = 0) -> tuple[int, float]:
+        """The first item, from `first`, and the last in which a rematerialized load may be evaluated."""
+        mine, last = self.number[load], inf
         for item, other in self.placed:
-            if not may_write(other) or not self.conflict(load, other):
-                continue
             before = self.number.get(other, -1) < mine
-            if before and item >= at:
-                return False
-            if not before and item <= at:
-                inside = item == at and load in self.items[at].ops
-                if not inside or not self.in_place(load, other, moved):
-                    return False
-        return True
-
-    def memory_fits(self, op: Operation, at: int) -> bool:
-        """May a memory op be put into item `at`, before all later items?"""
-        for item, other in self.placed:
-            if item < at or not (may_write(op) or may_write(other)) or not self.conflict(op, other):
+            outside = item < first if before else item > last
+            if outside or not may_write(other) or not self.conflict(load, other):
                 continue
-            if item > at or may_write(other):
-                return False
-            if not self.in_place(other, op, other in self.items[at].moved):
-                return False
-        return True
+            if before:
+                first = item + 1
+            else:
+                inside = load in self.items[item].ops and self.in_place(load, other, moved)
+                last = min(last, item if inside else item - 1)
+        return first, last
+
+    def first_place(self, op: Operation, first: int) -> int:
+        """The first item, from `first`, into which a memory op may be put, before all later items."""
+        for item, other in self.placed:
+            if (
+                item < first
+                or not (may_write(op) or may_write(other))
+                or not self.conflict(op, other)
+            ):
+                continue
+            inside = not may_write(other) and self.in_place(
+                other, op, other in self.items[item].moved
+            )
+            first = max(first, item if inside else item + 1)
+        return first
 
     # Placing --------------------------------------------------------------------------------------------------
 
@@ -298,9 +303,9 @@ class RowFusion:
     def pin_loads(self, write: Operation, number: int) -> None:
         """Loads before a write that is about to be placed, still to be used after it, are done now."""
         for load in [op for op in self.repeats if isinstance(op, LOADS)]:
-            if self.number[load] < number and self.conflict(load, write):
+            if self.number[load] < number:
                 later = any(self.number.get(user, -1) > number for user in self.final_users(load))
-                if later:
+                if later and self.conflict(load, write):
                     self.pin(load)
 
     def final_users(self, op: Operation) -> Iterator[Operation]:
@@ -341,22 +346,24 @@ class RowFusion:
         loads = list(self.loads_under(op.operands, moves(op)))
         at = -1
         if kind != "atomic" and self.fuse:
-            for i in range(first, len(self.items)):
-                item = self.items[i]
-                if item.rows != rows or item.kind != kind:
-                    continue
-                if isinstance(op, WRITES + LOADS) and not self.memory_fits(op, i):
-                    continue
-                if not all(self.load_fits(load, i, moved) for load, moved in loads):
-                    continue
-                at = i
-                break
+            start = self.first_place(op, first) if isinstance(op, WRITES + LOADS) else first
+            end = len(self.items) - 1
+            for load, moved in loads:
+                start, last = self.load_span(load, moved, start)
+                end = int(min(end, last))
+            fits = (
+                i
+                for i in range(start, end + 1)
+                if self.items[i].rows == rows and self.items[i].kind == kind
+            )
+            at = next(fits, -1)
         if at < 0:
             for load, moved in loads:
-                if not self.load_fits(load, len(self.items), moved):
+                if self.load_span(load, moved, len(self.items))[1] < len(self.items):
                     self.pin(load)
             # What later rows share comes before those that are made already: they need not wait for it in memory.
-            ahead = shared_row(op) and all(self.load_fits(load, first, m) for load, m in loads)
+            spans = (self.load_span(load, moved, first) for load, moved in loads)
+            ahead = shared_row(op) and all(low <= first <= high for low, high in spans)
             at = first if ahead else len(self.items)
             self.insert(at, Item(rows, kind))
         self.adopt(loads, at)

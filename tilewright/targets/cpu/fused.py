@@ -151,15 +151,15 @@ class FusedEmitter(FusedPlanner):
 
     def keep_rows(self, plan: FusedPlan, step: int) -> None:
         """Buffers for what waits for a later level: not of all rows, but of those that run together."""
+        kept = [plan.kept_below(level) for level in range(plan.levels)]
+        ordered = sorted(plan.roots, key=lambda r: r.level)
+        last = {value: r.level for r in ordered for value in self.reached([r], kept[r.level])}
         for root in plan.roots:
             if root.kind != "keep" or root.buffer is not None:
                 continue
             value, (rows, cols) = self.e.values.real(root.value), rows_cols(root.value.type)
-            readers = [
-                r.level for r in plan.roots if value in self.reached([r], plan.kept_below(r.level))
-            ]
             if cols > 1 and rows > 1:
-                rows = min(rows, max(root.level + 1, *readers) - root.level if step == 1 else step)
+                rows = min(rows, max(1, last[value] - root.level) if step == 1 else step)
             root.buffer = self.scratch(VectorType(element_of(root.value.type), (rows, cols)))  # pyright: ignore
             root.buffer.ring = rows < rows_cols(root.value.type)[0]
 
