@@ -30,7 +30,7 @@ OF_A_MACHINE = frozenset(
 """Dialects of one machine, or of one compiler behind MLIR."""
 _NOT_RUN = {
     "sparse_tensor": "sparse tensors are not run; dense ones are, without an encoding in their types",
-    "complex": "complex numbers are not run: carry their real and imaginary parts",
+    "complex": "complex numbers are run in functions and kernels, not in tensors; carry their real and imaginary parts",
     "async": "run what regions of async hold in their order: asynchronous are launches alone, gpu.launch_func async",
     **dict.fromkeys(
         OF_A_MACHINE,

@@ -15,24 +15,21 @@ where such are bits of something else (bitcast, XeGPU's operands of 4 bits, atom
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
-    ArrayAttr,
     DenseIntOrFPElementsAttr,
-    DictionaryAttr,
     IntegerAttr,
     IntegerType,
     ModuleOp,
     Signedness,
     TensorType,
 )
-from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.elementwise import UNSIGNED_DIVISIONS
 from tilewright.dialects.upstream.arith import element
 from tilewright.passes.emit import Before
+from tilewright.passes.retype import changed, retype, types_of
 
 _SAME = (
     *("arith.", "math.", "memref.", "scf.", "func.", "cf."),
@@ -65,7 +62,7 @@ _SUMS = (
 def other_integers(module: ModuleOp, *, arguments: bool = False) -> None:
     """Rewrites `module` in place. `arguments`: those of kernels too, which a program of the module launches."""
     ops = list(module.walk())
-    mine = [op for op in ops if any(map(_width, _types(op)))]
+    mine = [op for op in ops if any(map(_width, types_of(op)))]
     if not mine or not all(map(_is_plain, mine)):
         return
     kernels = (op for op in mine if isinstance(op, gpu.FuncOp))
@@ -76,21 +73,9 @@ def other_integers(module: ModuleOp, *, arguments: bool = False) -> None:
         ([_width(v.type) for v in op.operands], [_width(r.type) for r in op.results])
         for op in computed
     ]
-    for op in ops:
-        for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
-            value._type = _wider(value.type)  # pyright: ignore[reportPrivateUsage]
-        for table in (op.properties, op.attributes):
-            table.update({name: _wider(each) for name, each in table.items()})
+    retype(ops, _wider)
     for op, (taken, given) in zip(computed, widths, strict=True):
         _compute(op, taken, given)
-
-
-def _types(op: Operation) -> Iterator[Attribute]:
-    yield from op.operand_types
-    yield from op.result_types
-    yield from (a.type for r in op.regions for b in r.blocks for a in b.args)
-    if (kind := op.properties.get("function_type", op.properties.get("type"))) is not None:
-        yield from (*kind.inputs, *kind.outputs) if hasattr(kind, "inputs") else (kind,)  # pyright: ignore
 
 
 def _width(kind: Attribute) -> int:
@@ -110,31 +95,19 @@ def _is_plain(op: Operation) -> bool:
     return not (op.name in _SUMS and kind is not None and "ui" in str(kind))
 
 
-def _wider(attribute: Attribute) -> Attribute:
-    """A type or attribute with wider integers in it; itself where it has none to widen."""
+def _wider(attribute: Attribute) -> Attribute | None:
+    """The wider of an integer's type, and a number or numbers of it."""
     match attribute:
         case IntegerType() if bits := _width(attribute):
             return IntegerType(next(n for n in (8, 16, 32, 64) if n > bits))
         case IntegerAttr() if bits := _width(attribute.type):
-            return IntegerAttr(_signed(attribute.value.data, bits), _wider(attribute.type))  # pyright: ignore
+            return IntegerAttr(_signed(attribute.value.data, bits), changed(attribute.type, _wider))  # pyright: ignore
         case DenseIntOrFPElementsAttr() if bits := _width(attribute.type):
             values = [_signed(int(v), bits) for v in attribute.get_values()]  # pyright: ignore
             values = values[:1] if attribute.is_splat() else values
-            return DenseIntOrFPElementsAttr.from_list(_wider(attribute.type), values)  # pyright: ignore
-        case ArrayAttr():
-            return ArrayAttr([_wider(each) for each in attribute])
-        case DictionaryAttr():
-            return DictionaryAttr({name: _wider(each) for name, each in attribute.data.items()})
-        case ParametrizedAttribute():
-            old = attribute.parameters
-            new = [_wider(each) for each in old]
-            return (
-                attribute
-                if all(a is b for a, b in zip(old, new, strict=True))
-                else type(attribute).new(new)
-            )
+            return DenseIntOrFPElementsAttr.from_list(changed(attribute.type, _wider), values)  # pyright: ignore
         case _:
-            return attribute
+            return None
 
 
 def _signed(value: int, bits: int) -> int:

@@ -13,7 +13,7 @@ global) is refused at its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import func, gpu, memref, scf, vector
 from xdsl.dialects.builtin import FunctionType, MemRefType, VectorType
@@ -24,6 +24,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.vector import TypeCastOp
 from tilewright.dialects.upstream.vector.memory import in_elements
 from tilewright.passes.emit import Before
+from tilewright.passes.retype import types_of
 
 _KNOWN = (
     TypeCastOp, memref.LoadOp, memref.StoreOp,
@@ -39,7 +40,7 @@ def vector_arrays(module: Operation) -> None:
     found = [
         op
         for op in module.walk()
-        if isinstance(op, TypeCastOp) or any(map(_holds_vectors, _types(op)))
+        if isinstance(op, TypeCastOp) or any(map(_holds_vectors, types_of(op)))
     ]
     for op in found:
         _check(op)
@@ -48,15 +49,6 @@ def vector_arrays(module: Operation) -> None:
             if _holds_vectors(value.type):
                 Rewriter.replace_value_with_new_type(value, _plain(value.type))
         _rewrite(op)
-
-
-def _types(op: Operation) -> Iterator[Attribute]:
-    """Those of the values that an op takes, gives and defines, and of a function."""
-    yield from op.operand_types
-    yield from op.result_types
-    yield from (a.type for r in op.regions for b in r.blocks for a in b.args)
-    if isinstance(op, func.FuncOp | gpu.FuncOp):
-        yield from (*op.function_type.inputs, *op.function_type.outputs)
 
 
 def _check(op: Operation) -> None:

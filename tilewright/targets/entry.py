@@ -36,6 +36,7 @@ from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.chosen_arrays import chosen_arrays
+from tilewright.passes.complex_pairs import complex_pairs
 from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.inline_calls import called_function
@@ -73,8 +74,11 @@ def build_text(
 
 
 def first_forms(module: ModuleOp) -> None:
-    """What every program goes through first, in place: accesses by affine maps, and arrays of vectors, become plain."""
+    """What every program goes through first, in place: accesses by affine maps, complex numbers and arrays
+    of vectors become plain.
+    """
     affine_to_scf(module)
+    complex_pairs(module)
     vector_arrays(module)
     if any(op.name.startswith("gpu.subgroup_mma_") for op in module.walk()):
         from tilewright.passes.subgroup_matrices import subgroup_matrices
