@@ -195,7 +195,9 @@ class _Generator:
             return isinstance(entry, Slice)
         if self.graph.buffers[entry.index.buffer].level == GLOBAL:
             return any(map(self.is_tiled, entry.index.entries))
-        return any(e.number != 1 for e in entry.index.shape)
+        held = self.graph.buffers[entry.index.buffer]
+        # Graphs by hand do not say along which axes their registers lie.
+        return any(held.along or [n for n in held.shape if n.number != 1])
 
     def axis(self, operation: Operation, access: Access, entry: Entry | None = None) -> int:
         """Where a tiled dimension of an access (`entry`, of two) is in its tile: 0 for rows, 1 for columns."""
@@ -204,13 +206,9 @@ class _Generator:
             return int((entry is tiled[0]) == (operation.op == "transpose"))
         if operation.op == "column":
             return 0
-        is_store, is_copy = operation.store.access is access, operation.op == "copy"
-        for held in [e.access for e in operation.loads] if is_store else [operation.store.access]:
-            other = self.graph.buffers[held.buffer]
-            # Where a gather takes one element, its dimension is one of the tile, too.
-            matrix = is_copy and other.level != GLOBAL and len(other.shape) == 2
-            if matrix or (operation.op == "squeeze" and is_store):
-                return int(other.shape[0].number == 1 or (is_copy and other.shape[1].number != 1))
+        if operation.op == "squeeze" and operation.store.access is access:
+            (edge,) = operation.loads
+            return int(self.graph.buffers[edge.access.buffer].shape[0].number == 1)
         return 1
 
     # Statements.
