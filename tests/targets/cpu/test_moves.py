@@ -129,3 +129,23 @@ def test_loads_below_an_interleave_are_read_without_masks():
         for x in loops
         if "mach.load" in x and "masked_load" not in x
     )
+
+
+@tw.kernel
+def in_one_row(X: Any, Y: Any, M: tw.constexpr = 8, N: tw.constexpr = 256):
+    """Of a tile's rows behind one another; large results go past the caches."""
+    i = tw.program_id(0)
+    x = tw.load_tile(tw.init_tile(X, [i * M, 0], (M, N)))
+    tw.store_tile(tw.reshape(x + x, -1), tw.init_tile(Y, [i, 0], (1, M * N)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float32], ids=str)
+def test_rows_behind_one_another_are_read_by_registers(rng: np.random.Generator, dtype: Any):
+    rows = (16 << 20) // 256 // np.dtype(dtype).itemsize
+    x = rng.integers(-60, 60, (rows, 256)).astype(dtype)
+    padded = np.full((rows // 8, 2048 + 3), 77, dtype)
+    for y in (padded[:, 3:], np.full((rows // 8, 2048), 77, dtype)):
+        kernel = in_one_row.options(target="cpu")
+        kernel[rows // 8](x, y)
+        np.testing.assert_array_equal(y, (x + x).reshape(y.shape))
+        assert "vector.insert" not in kernel.compile(x, y).ir["mach"]

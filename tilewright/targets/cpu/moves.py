@@ -75,13 +75,16 @@ def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
 
 def starts_anywhere(op: Operation) -> bool:
     """Is a register of what an op rearranges found alike at whichever column it begins: does each element lie as far
-    from the one before it as any other? Of an interleave, and where runs are repeated, blocks of elements do."""
-    if op.name not in ELEMENTS:
+    from the one before it as any other, down and along? Of an interleave, where runs are repeated and where rows follow
+    one another, blocks of elements do."""
+    if op.name not in ELEMENTS or not isinstance(op.operands[0].type, VectorType):
         return True
+    columns = rows_cols(op.operands[0].type)[1]
     for result, numbers in zip(op.results, numbered(op), strict=True):
-        steps = np.diff(numbers.reshape(rows_cols(result.type)), axis=1)
-        if steps.size and np.any(steps != steps[0, 0]):
-            return False
+        for place in np.divmod(numbers.reshape(rows_cols(result.type)), columns):
+            steps = np.diff(place, axis=1)
+            if steps.size and np.any(steps != steps[0, 0]):
+                return False
     return True
 
 
