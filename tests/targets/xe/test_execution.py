@@ -46,6 +46,12 @@ FORMS = {
     "packed bytes": ((64, 64), "i8", (32, 16), {"how": " <{packed}>"}),
     "half a row": ((64, 64), "f32", (8, 8), {}),
     "transposed": ((64, 64), "f32", (16, 8), {"how": " <{transpose = array<i64: 1, 0>}>"}),
+    "transposed, two rows a lane": (
+        (64, 64),
+        "f32",
+        (32, 4),
+        {"how": " <{transpose = array<i64: 1, 0>}>"},
+    ),
     "transposed pairs": (
         (64, 64),
         "f16",

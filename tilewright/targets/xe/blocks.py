@@ -120,7 +120,8 @@ def _candidates(
             if form.columns == step * count and form.count == 1:
                 choices.append([(replace(form, columns=step, count=count), 0, 0)])
         choices.append([(replace(form, columns=step, count=1), x, 0) for x in range(0, span, step)])
-    limit = {"store": 8}.get(form.kind, 32)
+    # Of a transposed block each lane takes one row.
+    limit = {"store": 8, "transpose": lanes}.get(form.kind, 32)
     if form.rows > limit and form.rows % limit == 0:
         choices.append([(replace(form, rows=limit), 0, y) for y in range(0, form.rows, limit)])
     if form.count > 1:
