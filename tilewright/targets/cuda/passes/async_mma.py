@@ -33,6 +33,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     through_transposes,
     unsuited,
     untransposed,
+    warpgroups,
 )
 from tilewright.uarch.base import Machine
 
@@ -45,8 +46,9 @@ def issue_async_mma(function: gpu.FuncOp, machine: Machine, remarks: list[str]) 
     paired = all(readable(op.a, 1) is None for op in products) and any(
         _neighbours(op.a, False, set()) for op in products
     )
+    groups = warpgroups(function)
     for op in products:
-        reason = _obstacle(op, machine)
+        reason = _obstacle(op, machine, groups)
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
@@ -108,8 +110,8 @@ def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
     return source.op, source.index, transposed
 
 
-def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:
-    if (reason := unsuited(op, machine)) is not None:
+def _obstacle(op: xetile.TileMmaOp, machine: Machine, groups: int) -> str | None:
+    if (reason := unsuited(op, machine, groups)) is not None:
         return reason
     if staged(op.b) is None:
         return "B does not lie in shared memory"

@@ -43,7 +43,12 @@ from tilewright.passes.emit import Before, Behind
 from tilewright.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.async_mma import readable, staged
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
-from tilewright.targets.cuda.passes.wgmma_legality import sources, through_transposes, unsuited
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    sources,
+    through_transposes,
+    unsuited,
+    warpgroups,
+)
 from tilewright.uarch.base import Machine
 
 
@@ -119,8 +124,9 @@ def _operand_stores(
     function: gpu.FuncOp, machine: Machine, copied: Collection[Operation] = ()
 ) -> Iterator[OperandStore]:
     found: dict[SSAValue, OperandStore] = {}
+    groups = warpgroups(function)
     for op in list(function.walk()):
-        if not isinstance(op, xetile.TileMmaOp) or unsuited(op, machine) is not None:
+        if not isinstance(op, xetile.TileMmaOp) or unsuited(op, machine, groups) is not None:
             continue
         source = through_transposes(op.b)
         there = isinstance(source.owner, stage.CopyWaitOp) or loaded(source) in copied

@@ -60,6 +60,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     through_transposes,
     unsuited,
     users,
+    warpgroups,
 )
 from tilewright.targets.cuda.runs import vector_of
 from tilewright.uarch.base import Machine
@@ -138,7 +139,7 @@ def _families(groups: list[_Group]) -> list[list[_Group]]:
 def _apart(a: _Group, b: _Group) -> bool:
     if a.by_threads or b.by_threads:
         return False
-    if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
+    if a.block is b.block or in_loop(a.block) != in_loop(b.block) or _parts(a) != _parts(b):
         return False
     return not (a.block.is_ancestor(b.block) or b.block.is_ancestor(a.block))
 
@@ -169,10 +170,11 @@ def _groups(
     """Connected loads: those that meet in a product, in the order of the program."""
     found: list[_Group] = []
     member: dict[Operation, _Group] = {}
+    together = warpgroups(function)
     for op in function.walk():
         if not isinstance(op, xetile.TileMmaOp):
             continue
-        reason = unsuited(op, machine)
+        reason = unsuited(op, machine, together)
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
