@@ -77,13 +77,14 @@ Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
 """Panels of A: where to find them, the first, and where they end."""
 
 
-def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Family, Turn]]:
-    """A turn of a tile of so many rows, by micro-kernels: of one row of tiles where its last panel has no more."""
-    last, rest = divmod(rows, AMX_ROWS)
-    if not (family.tiles and family.mr == AMX_ROWS and last and 0 < rest <= TILE_ROWS):
+def halved(b: Builder, family: Family, rows: Idx, turn: Turn) -> list[tuple[Family, Turn]]:
+    """A turn of so many rows, by micro-kernels: of half as many rows where its last panel has no more."""
+    half = replace(family, mr=family.mr // 2)
+    last = b.div(b.plus(rows, half.mr - 1), family.mr)
+    whole = isinstance(rows, int) and last == b.ceildiv(rows, family.mr)
+    if whole or family.mr % 2 or (family.tiles and family.mr != AMX_ROWS):
         return [(family, turn)]
     find, begin, end = turn
-    half = replace(family, mr=TILE_ROWS)
     return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
 
 

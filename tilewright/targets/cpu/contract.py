@@ -217,7 +217,16 @@ class ContractEmitter:
         # Beyond the end of either array its operand is zero, and its panels hold nothing.
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
-        row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
+        used = b.max(b.min(rows, side_a.x_count), 0)
+        row_panels = b.ceildiv(used, family.mr)
+        # Beside few rows, those that the last panel lacks would cost most.
+        halves = rows <= FEW_USES * family.mr and not family.tiles and family.mr % 2 == 0
+
+        def kernels(turn: Turn, last: bool) -> list[tuple[Family, Turn]]:
+            if family.tiles or (halves and last):
+                return halved(b, family, rows if family.tiles else used, turn)
+            return [(family, turn)]
+
         kc, unit = family.depth, family.group
         main, ragged = length, None
         whole = b.times(b.div(length, unit), unit)
@@ -231,9 +240,8 @@ class ContractEmitter:
         if few:  # what would leave its array is a block of its own: the others stay where they are
             main = whole
         if zero:
-            self.clear_skipped(
-                c, length, b.times(row_panels, family.mr), b.times(col_panels, family.nr)
-            )
+            there = b.round_up(used, family.mr // 2 if halves else family.mr)
+            self.clear_skipped(c, length, there, b.times(col_panels, family.nr))
 
         def block(
             k0: Idx, k1: Idx, first: SSAValue | None, partial: bool = False, less: bool = False
@@ -270,7 +278,7 @@ class ContractEmitter:
                     start_over = below(operands[0], b.times(j, step))
                     next_b = b.select(b.cmp("slt", end, col_panels), aside, start_over)
                 start = panel_start(b, m, family, operands, depth)
-                parts = [part for turn in turns for part in halved(b, family, rows, turn)]
+                parts = [part for turn in turns for part in kernels(turn, turn[0] is find_a)]
                 for kernel, (find, begin, end) in parts:
                     if find is None or (begin == 0 and end == 0):
                         continue

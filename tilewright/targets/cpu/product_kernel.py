@@ -124,7 +124,8 @@ def padded_in(p: PlacedProduct, kernel: ProductKernel) -> tuple[int, int]:
         (rows, kernel.rows, rows.tile % kernel.rows),
         (beside, kernel.columns, beside.tile),
     ):
-        half = kernel.tiles and 0 < 2 * rest <= whole
+        few = side is rows and rows.tile <= FEW_USES * kernel.rows
+        half = 0 < 2 * rest <= whole if kernel.tiles else few
         found.append(in_whole(side.mean, whole // 2 if half else whole))
     return found[0], found[1]
 
