@@ -123,7 +123,7 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   generator expressions, also over `range(...)` of numbers known at compile time. `sum`, `any`, `all`, `min` and `max` of such a
   sequence combine its elements.
 - **`x[:, None]`** and **`x[None, :]`**: a row or a column as a column, and as a row. **`x[2:, :32]`**: these rows and
-  columns, by numbers of compile time.
+  columns, **`x[0]`**, **`x[:, -1]`** one of them, **`x[0, 3]`** a scalar, by numbers of compile time.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. One that calls itself (up to 32 deep) is ended by a
   condition of compile time, such as an extent of a tile that is halved. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,

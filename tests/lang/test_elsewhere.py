@@ -59,6 +59,8 @@ RECIPES = {
     "isfinite": lambda x, y: np.isfinite(x),
     "mean": lambda x, y: x.mean(1, keepdims=True),
     "count_nonzero": lambda x, y: np.count_nonzero(x > 1, 1, keepdims=True),
+    "var": lambda x, y: x.var(1, keepdims=True),
+    "std": lambda x, y: x.std(1, keepdims=True),
     "cummax": lambda x, y: np.maximum.accumulate(x, 1),
     "cummin": lambda x, y: np.minimum.accumulate(x, 1),
     "softmax": lambda x, y: np.exp(x) / np.exp(x).sum(1, keepdims=True),
@@ -69,6 +71,8 @@ RECIPES = {
 GIVEN = {
     "clamp": {"low": "-0.5", "high": "0.5"},
     "pow": {"y": "2"},
+    "var": {"m": "(tw.sum(x, 1) / 8)"},
+    "std": {"m": "(tw.sum(x, 1) / 8)"},
     "count_nonzero": {"x": "(x > 1).to(tw.f32)"},
     "dot": {"a": "x", "b": "y", "acc": "tw.full((8, 8), 1, tw.f32)"},
 }

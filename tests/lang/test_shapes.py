@@ -38,6 +38,23 @@ def test_values_are_reshaped_row_by_row(rng, target, dtype, m, n, p, q):
 
 
 @tw.kernel
+def picked(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
+    y = x[0] + 2 * x[-1, :] + x[:, 3] * x[:, -8] + x[2, 5] + x[1:3, -1].sum()
+    y = y if x[0, 0] > 0 else -y
+    tw.store_tile(y, tw.init_tile(Y, [0, 0], (4, 8)))
+
+
+def test_rows_and_columns_by_number(rng):
+    x, y = rng.integers(-9, 9, (4, 8)).astype(np.int32), poison(4, 8, dtype=np.int32)
+    columns = x[:, 3:4] * x[:, :1]
+    for target in ("reference", "cpu"):
+        picked.options(target=target)[1](x, y)
+        right = x[0] + 2 * x[3] + columns + x[2, 5] + x[1:3, 7].sum()
+        np.testing.assert_array_equal(y, right if x[0, 0] > 0 else -right)
+
+
+@tw.kernel
 def groups(X, G, B, Y, N: tw.constexpr, GROUPS: tw.constexpr):
     """Group norm of one sample: a group's channels lie side by side."""
     x = tw.load_tile(tw.init_tile(X, [tw.program_id(0), 0], (1, N))).reshape((GROUPS, -1))
@@ -127,6 +144,13 @@ def test_scalars_of_a_sequence_and_functions_with_some_arguments(rng):
     ("x.reshape(2, 2, 8)", "tw.reshape folds others", "2"),
     ("x.reshape(2, 15)", "does not reshape to (2, 15)", "2"),
     ("x.reshape(-1, tw.program_id(0))", "shape contains run-time index scalar", "-1"),
+    ("x[4]", "4 is none of 4 rows or columns", "x[4]"),
+    ("x[:, -9]", "-9 is none of 8 rows or columns", "x[:, -9]"),
+    ("x[0, None]", "has no subscripts", "x[0, None]"),
+    ("x[True]", "has no subscripts", "x[True]"),
+    ("x[:, ::-1]", "X[rows, n - 1 - tw.arange(n)]", "x[:, ::-1]"),
+    ("x.std(1)", "use tw.sqrt(tw.sum((x - m) ** 2, 1)", "x.std"),
+    ("tw.arange(8, dtype=tw.f32)", "by x.to(dtype)", "tw.arange(8, dtype=tw.f32)"),
     ("x.sum(3)", "axis is 0 or 1, not 3", "3"),
     ("x.sum(keepdims=True)", "leave keepdims out", "x.sum(keepdims=True)"),
     ("x.mean(1)", "use tw.sum(x, 1) / x.shape[1]", "x.mean"),

@@ -83,8 +83,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             return vector
     if isinstance(owner, (Value, Tile)):
         hint = {
-            Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item();"
-            " x[:, None] is a vector as a column, x[None, :] as a row, x[:, :32] the first columns",
+            Value: "values are indexed by numbers of compile time: load smaller tiles, or reduce to one, which is"
+            " x.item(); x[:, None] is a vector as a column, x[None, :] as a row, x[:, :32] columns, x[0] a row",
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]
         raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)

@@ -11,7 +11,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.dialects.upstream import vector
 from tilewright.lang.compute import axis_of, matrix, transpose
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed
+from tilewright.lang.convert import computed, item
 from tilewright.lang.creation import zeros
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import static_shape
@@ -19,13 +19,19 @@ from tilewright.lang.values import Value, describe_type
 
 
 def indexed(x: Value, index: object) -> Value | None:
-    """``x[:, None]``, a row or a column as a column, ``x[None, :]``, as a row, and ``x[a:b, c:d]``, what is in these
-    rows and columns; None for any other index. Bounds are numbers of compile time, as in numpy."""
+    """``x[:, None]``, a row or a column as a column, ``x[None, :]``, as a row, ``x[a:b, c:d]``, what is in these rows
+    and columns, ``x[i]``, ``x[:, j]``, one of them, and ``x[i, j]``, a scalar; None for any other index. Numbers are of
+    compile time."""
     places = index if isinstance(index, tuple) else (index,)
-    if x.ndim != 2 or len(places) > 2 or not all(p is None or isinstance(p, slice) for p in places):
+    kinds = {type(p) for p in places}
+    if x.ndim != 2 or len(places) > 2 or not kinds <= {type(None), slice, int}:
         return None
-    if None in places:
-        return _turned(x, places)
+    if type(None) in kinds:
+        return _turned(x, places) if int not in kinds else None
+    for place, extent in zip(places, x.shape, strict=False):
+        if isinstance(place, int) and not -extent <= place < extent:
+            raise CompileError(f"{place} is none of {extent} rows or columns of {describe_type(x)}")
+    places = [slice(p, p + 1 or None) if isinstance(p, int) else p for p in places]
     bounds = list[range]()
     for place, extent in zip((*places, slice(None))[:2], x.shape, strict=True):
         assert isinstance(place, slice)
@@ -39,10 +45,13 @@ def indexed(x: Value, index: object) -> Value | None:
             raise CompileError(
                 f"a slice of {len(bounds[-1])} of {extent} elements with the step {bounds[-1].step}",
                 rule="a part of a value has elements side by side, one at least",
-                hint="every other column: even, odd = tw.deinterleave(x)",
+                hint="the other way round: X[rows, n - 1 - tw.arange(n)] of an array"
+                if bounds[-1].step < 0
+                else "every other column: even, odd = tw.deinterleave(x)",
             )
     rows, columns = bounds
-    return part(x, (rows.start, columns.start), (len(rows), len(columns)))
+    found = part(x, (rows.start, columns.start), (len(rows), len(columns)))
+    return item(found) if kinds == {int} and len(places) == 2 else found
 
 
 def part(x: Value, offsets: Sequence[int], shape: tuple[int, int]) -> Value:
