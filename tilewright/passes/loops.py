@@ -89,7 +89,9 @@ def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -
     for op in list(block.ops):
         if op in places:
             value = places[op](value)
-        if not any(p is not op and block.find_ancestor_op_in_block(p) is op for p in places):
+        if not op.regions or not any(
+            p is not op and block.find_ancestor_op_in_block(p) is op for p in places
+        ):
             continue
         if isinstance(op, scf.ForOp):
             loop, arg = with_carried(op, value)
