@@ -103,7 +103,7 @@ class Value:
         """Functions of the language whose first parameter is ``x`` are methods: ``x.sum(1)`` is ``tw.sum(x, 1)``."""
         if is_method(name):
             return partial(FUNCTIONS[name], self)
-        raise AttributeError(f"{self} has no attribute {name}")
+        raise AttributeError(name)
 
     __add__, __radd__ = _operator("+")
     __sub__, __rsub__ = _operator("-")
