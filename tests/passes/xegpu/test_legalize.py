@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from ml_dtypes import float8_e4m3fn as f8e4m3fn
 from ml_dtypes import float8_e5m2 as f8e5m2
 from xdsl.dialects.builtin import Float32Type
@@ -148,3 +149,29 @@ def test_blocks_that_no_message_transposes(chip: str, element: str, shape: tuple
     want, passes = np.full_like(a, 7), [p for p in WORKGROUP if "subgroup" in p.requires]
     lowered(parse_module(text), (1, 1, 1), [a, want], (*passes, *SUBGROUP), chip)
     build_text(parse_module(text), CompileOptions(target=f"xe-{chip}"))
+
+
+@pytest.mark.parametrize("element, rows, columns", [("f16", 16, 8), ("i8", 32, 4), ("bf16", 4, 8)])
+def test_blocks_that_no_message_packs(element: str, rows: int, columns: int):
+    """Packed blocks that are narrower than a subgroup: a message would put several of their rows side by side."""
+    dtype = {"f16": np.float16, "i8": np.int8, "bf16": bfloat16}[element]
+    groups, part = rows * np.dtype(dtype).itemsize // 4, 4 // np.dtype(dtype).itemsize
+    packed, turned = (
+        f"vector<{groups}x{shape}x{element}>"
+        for shape in (f"{columns}x{part}", f"{part}x{columns}")
+    )
+    tile, block = (f"{kind}<{rows}x{columns}x{element}>" for kind in ("vector", "tensor_desc"))
+    arrays = f"%x: memref<70x64x{element}>, %y: memref<{rows}x{columns}x{element}>"
+    text = f"""gpu.module @m {{
+    gpu.func @f({arrays}) kernel attributes {{tilewright.level = "subgroup"}} {{
+      %t = xegpu.create_nd_tdesc %x : memref<70x64x{element}> -> !xegpu.{block}
+      %p = xegpu.load_nd %t[2, 8] <{{packed}}> : !xegpu.{block} -> {packed}
+      %q = vector.transpose %p, [0, 2, 1] : {packed} to {turned}
+      %v = vector.shape_cast %q : {turned} to {tile}
+      %o = xegpu.create_nd_tdesc %y : memref<{rows}x{columns}x{element}> -> !xegpu.{block}
+      xegpu.store_nd %v, %o[0, 0] : {tile}, !xegpu.{block}
+      gpu.return }} }}"""
+    x = fresh_rng().integers(-50, 50, (70, 64)).astype(dtype)
+    y, passes = np.zeros((rows, columns), dtype), [p for p in WORKGROUP if "subgroup" in p.requires]
+    lowered(parse_module(text), (1, 1, 1), [x, y], (*passes, *SUBGROUP))
+    build_text(parse_module(text), CompileOptions(target="xe-pvc"))

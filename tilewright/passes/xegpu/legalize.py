@@ -4,8 +4,8 @@
   extents of 1 that is one message and a shape_cast.
 - A product of narrower floats than the machine multiplies is one of f16, to which they widen exactly; a sum in
   f16 or bf16 that the machine has not is one in f32, rounded at its end.
-- A block that is loaded transposed, where no message transposes its elements or blocks of its size, is loaded as it
-  lies and transposed: what it is used for chooses its messages.
+- A block that is loaded transposed or packed, where no message does so with its elements or with blocks of its size,
+  is loaded as it lies and transposed: what it is used for chooses its messages.
 - vector.interleave and vector.deinterleave across lanes are arithmetic on words of twice the width: a lane that
   owns an element of each operand owns two neighbours of the result.
 
@@ -70,7 +70,9 @@ def legalize(kernel: Operation, machine: XeMachine) -> None:
                 _product(op, machine)
             case xegpu.BlockAccess() if len(op.tdesc.get_shape()) > 2:
                 as_matrices(op)
-            case xegpu.LoadNdOp() if op.transposes and not _transposes(op, machine):
+            case xegpu.LoadNdOp() if (op.transposes and not _transposes(op, machine)) or (
+                op.packed and not _packs(op, machine)
+            ):
                 _load_as_it_lies(op)
             case InterleaveOp():
                 _interleave(op)
@@ -141,12 +143,22 @@ def _transposes(op: xegpu.LoadNdOp, machine: XeMachine) -> bool:
     return any(form.fault(width, height, 1) is None for form in forms)
 
 
+def _packs(op: xegpu.LoadNdOp, machine: XeMachine) -> bool:
+    """Is there a column for each lane? Of narrower blocks a message puts several rows side by side."""
+    shape = own.shape_of(op.value)
+    return len(shape) != 3 or op.tdesc.array_length > 1 or shape[1] % machine.lanes == 0
+
+
 def _load_as_it_lies(op: xegpu.LoadNdOp) -> None:
     at, layout = Before(op), own.from_attribute(op.layout)
     plain = retyped(op, op.operands, [with_shape(op.value.type, op.tdesc.get_shape())], {})
-    for name in ("transpose", "layout"):
+    for name in ("transpose", "packed", "layout"):
         plain.properties.pop(name, None)
-    turned = at.transpose(at.add(plain))
+    value = at.add(plain)
+    if op.packed:
+        groups, columns, rows = own.shape_of(op.value)
+        value = at.cast(value, (groups, rows, columns))
+    turned = at.transpose(value, (0, 2, 1) if op.packed else (1, 0))
     if layout is not None:
         own.set_layout(turned, layout)
     at.replace(turned)
