@@ -61,7 +61,6 @@ from tilewright.targets.cpu.machine import (
 )
 from tilewright.targets.cpu.product_kernel import (
     COPIED_BYTES,
-    STRIP,
     ProductKernel,
     fetched,
     has_rest,
@@ -81,6 +80,10 @@ from tilewright.uarch.products import Order, PlacedProduct, Side
 
 MANY = 16
 """Threads."""
+STRIP = 250
+"""Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
+part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
+follows is the next program's: of several threads another one reads it meanwhile. Two gain nothing.)"""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""

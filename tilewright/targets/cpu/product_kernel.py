@@ -21,11 +21,6 @@ LINE = 64
 """Bytes of memory that are read together, and of a row of a tile."""
 TILE_DEPTH = 1024
 """Bytes of a block of k where tiles are multiplied."""
-STRIP = 250
-"""Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
-part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
-follows is the next program's: of several threads another one reads it meanwhile. Two gain nothing.) Many threads that
-multiply few rows wait as long for each part, whoever reads what follows."""
 COPIED_BYTES = 1 << 20
 """Of the second cache, for C and an operand's block that a reader packs or fetches."""
 

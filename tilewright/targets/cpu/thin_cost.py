@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import ceil, hypot
 from typing import TYPE_CHECKING
 
-from tilewright.targets.cpu.machine import SHARING, THIN_RUN, thin_depth
+from tilewright.targets.cpu.machine import THIN_RUN, thin_depth
 from tilewright.targets.cpu.product_kernel import (
     COPIED_BYTES,
     LINE,
-    STRIP,
     fetched,
     in_whole,
     itemsize_of,
@@ -42,10 +41,7 @@ def thin_costs(
     read: float = p.k * wide
     if not long.along_k:  # in pairs of lines
         read = p.k * fetched(wide, rates.paired)
-        if costs.threads >= SHARING:
-            read += p.k * STRIP
-        else:
-            read += costs.torn(p, read) if tiles or short.tiles > 1 else p.k * rates.run
+        read += costs.torn(p, read) if tiles or short.tiles > 1 else costs.vain * p.k * rates.run
     near = read / rates.panels if left == 0 else 0.0
     unpaired = _unpaired(costs, p) if left == 1 and not long.along_k else None
     if unpaired is not None and THIN_RUN * wide > THIN_NEAR:
