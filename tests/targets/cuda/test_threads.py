@@ -211,6 +211,35 @@ def test_split_workgroups_compute_the_same(threads: ThreadsTarget, rng, monkeypa
     assert error(rows, c.astype(float).sum(1, keepdims=True)) < 1e-3
 
 
+@tw.kernel
+def gradient(DY, X, DX, DW, BM: tw.constexpr = 8, N: tw.constexpr = 2048):
+    total = tw.zeros((1, N), tw.f32)
+    for m in range(0, X.shape[0], BM):
+        x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, N))).to(tw.f32)
+        dy = tw.load_tile(tw.init_tile(DY, [m, 0], (BM, N))).to(tw.f32)
+        dx = dy - x * tw.sum(x * dy, 1)
+        tw.store_tile(dx.to(DX.dtype), tw.init_tile(DX, [m, 0], (BM, N)))
+        total = total + tw.sum(x * dy, 0)
+    tw.store_tile(total, tw.init_tile(DW, [0, 0], (1, N)))
+
+
+@pytest.mark.parametrize("rows, columns", [(8, 2048), (13, 1999), (3, 1000)])
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+def test_warps_have_columns_of_their_own_of_wide_tiles(
+    rows, columns, dtype, threads: ThreadsTarget, rng
+):
+    """What goes from warp to warp are sums along rows, eight numbers of each of 32 warps at most."""
+    x, dy = (rng.standard_normal((rows, columns)).astype(dtype) for _ in range(2))
+    dx, dw = np.full_like(x, np.nan), np.full((1, columns), np.nan, "f4")
+    gradient.options(target="cuda")[1](dy, x, dx, dw)
+    p = x.astype(float) * dy.astype(float)
+    assert error(dw, p.sum(0, keepdims=True)) < 1e-6
+    want = dy.astype(float) - x.astype(float) * p.sum(1, keepdims=True)
+    assert error(dx, want) < (1e-6 if dtype == "f4" else 4e-3)
+    assert threads.last is not None
+    assert threads.last.lowered.shared_bytes <= 8 * 32 * 4
+
+
 def test_reductions_across_warps_and_ragged_runs(threads: ThreadsTarget, rng):
     x = rng.standard_normal((70, 130)).astype("f4")
     mean, var = np.full((130,), np.nan, "f4"), np.full((130,), np.nan, "f4")

@@ -29,13 +29,14 @@ def blocked(
     warps: int,
     lanes_fast: int = LANES,
     across: int = 1,
+    warps_fast: bool = False,
 ) -> Layout:
     """A tile distributed in vectors of `vector` elements along dimension `fast`, `across` of them along the next.
 
     Lanes go along `fast` first (at most `lanes_fast` of them), warps along the other dimensions, first
-    the outermost; what is left over of either holds replicas. Register order: the vectors, then `fast`,
-    then the rest. Only powers of two of an extent are distributed (and the odd factor of the number of warps), so
-    extents may be any.
+    the outermost (`warps_fast`: before them along `fast`); what is left over of either holds replicas. Register
+    order: the vectors, then `fast`, then the rest. Only powers of two of an extent are distributed (and the odd
+    factor of the number of warps), so extents may be any.
     """
     left = list(shape)
     step = [1] * len(shape)
@@ -59,14 +60,15 @@ def blocked(
     lane.append((free, None, 0))
     warp: list[Triple] = []
     free = power_of_two_in(warps)
-    for dim in (*reversed(others), fast):
+    along = (fast, *reversed(others)) if warps_fast else (*reversed(others), fast)
+    for dim in along:
         triple, n = take(dim, free)
         warp.append(triple)
         free //= n
     warp.append((free, None, 0))
     # An odd number of them comes last, so that places stay linear in the bits of a thread's number.
     free = warps // power_of_two_in(warps)
-    for dim in (*reversed(others), fast) if free > 1 else ():
+    for dim in along if free > 1 else ():
         triple, n = take(dim, free, free)
         warp.append(triple)
         free //= n

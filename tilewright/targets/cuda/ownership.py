@@ -17,7 +17,7 @@ digit (but the slowest one of warps), so that places are linear in the bits of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import gcd, prod
 from typing import Any
@@ -86,7 +86,13 @@ class Ownership:
 
 
 def default_layout(
-    shape: tuple[int, ...], fast: int, size: int, warps: int, most: int = 16, both: bool = False
+    shape: tuple[int, ...],
+    fast: int,
+    size: int,
+    warps: int,
+    most: int = 16,
+    both: bool = False,
+    warps_fast: bool = False,
 ) -> Layout:
     """Vectors of 16 bytes along `fast` (of `most` elements at most), shorter where threads would have
     nothing otherwise. `both`: square blocks of them, so that they are vectors along the other dimension, too."""
@@ -98,7 +104,8 @@ def default_layout(
             across //= 2
         else:
             vector //= 2
-    return bl.blocked(shape, fast, vector, warps, *((LANES_ALONG, across) if both else ()))
+    lanes = LANES_ALONG if both else LANES
+    return bl.blocked(shape, fast, vector, warps, lanes, across, warps_fast)
 
 
 def contiguous_dimension(tile: SSAValue) -> int:
@@ -302,6 +309,12 @@ class _Ownership:
             layout = default_layout(shape, fast, size, self.out.warps, most)
             if self.is_turned(root, layout, memory):
                 layout = default_layout(shape, fast, size, self.out.warps, most, both=True)
+            elif fast == len(shape) - 1:
+                # Sums of rows of a wide tile: warps side by side have columns of their own, in front of
+                # one another each would hold all of them, and bring them together at every step.
+                wide = default_layout(shape, fast, size, self.out.warps, most, warps_fast=True)
+                if 2 * self.held_beside(root, wide) < self.held_beside(root, layout):
+                    layout = wide
             if plan.assign(root, layout):
                 plan.follow()
         self.out.assigned_layouts = {v: plan.layouts[plan.find(v)] for v in members}
@@ -312,16 +325,26 @@ class _Ownership:
         """Does memory move what is as large as a class, in vectors, along a dimension across those of its layout?"""
         if root not in memory or bl.run_along(layout)[1] == 1:
             return False
+        for other, found in self.derived(root, layout):
+            if found.size == layout.size and other in memory:
+                fast, _, most = memory[other]
+                if most > 1 and bl.run_along(found)[0] != fast:
+                    return True
+        return False
+
+    def held_beside(self, root: SSAValue, layout: Layout) -> int:
+        """Registers of what a class is reduced to, or broadcast from."""
+        found = dict(self.derived(root, layout))
+        return sum(each.registers for each in found.values() if each.size < layout.size)
+
+    def derived(self, root: SSAValue, layout: Layout) -> Iterator[tuple[SSAValue, Layout]]:
+        """The classes beside one, and their layouts if that has `layout`."""
         for relation in self.plan.of(root):
             forth = self.plan.find(relation.a) is root
             other = self.plan.find(relation.b if forth else relation.a)
             found = attempt(relation.forth if forth else relation.back, layout)
-            if found is None or found.size != layout.size or other not in memory:
-                continue
-            fast, _, most = memory[other]
-            if most > 1 and bl.run_along(found)[0] != fast:
-                return True
-        return False
+            if found is not None:
+                yield other, found
 
 
 def _part_of(op: stage.ReadOp | stage.LocalStoreOp) -> stage.PartAttr | None:
