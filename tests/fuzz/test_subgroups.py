@@ -25,6 +25,7 @@ TYPES: dict[str, Any] = {
 }  # fmt: skip
 LIMITS = {"bf16": 2e-2, "f16": 2e-3, "f32": 1e-5}
 OUT = (64, 64)
+FLAT = OUT[0] * OUT[1]
 KINDS = (
     "sum", "square", "turn", "slice", "reduce", "memory", "select",
     "load", "gather", "atomic", "product", "cast", "rows", "loop", "branch",
@@ -66,7 +67,7 @@ def step(draw: random.Random, v: str, n: int, shape: tuple[int, int], t: str, so
             %u{n} = vector.shape_cast %s{n} : vector<{rest}x{t}> to vector<{kept}x{t}>
             %v{n} = vector.broadcast %u{n} : vector<{kept}x{t}> to {tile}"""
     if kind == "memory":
-        size = OUT[0] * OUT[1] * np.dtype(TYPES[t]).itemsize
+        size = FLAT * np.dtype(TYPES[t]).itemsize
         matrix = f"!xegpu.mem_desc<{OUT[0]}x{OUT[1]}x{t}{draw.choice(LAYOUTS)}>"
         return f"""%m{n} = memref.alloc() : memref<{size}xi8, 3>
             %d{n} = xegpu.create_mem_desc %m{n} : memref<{size}xi8, 3> -> {matrix}
@@ -80,7 +81,7 @@ def step(draw: random.Random, v: str, n: int, shape: tuple[int, int], t: str, so
             %v{n} = {add} {v}, %w{n} : {tile}"""
     if kind in ("gather", "atomic"):
         offsets, mask = f"vector<{h}x{w}xindex>", f"vector<{h}x{w}xi1>"
-        access = f"memref<{OUT[0] * OUT[1]}x{t}>, {offsets}, {mask}"
+        access = f"memref<{FLAT}x{t}>, {offsets}, {mask}"
         where = f"""%s{n} = vector.step : vector<{h * w}xindex>
             %r{n} = vector.shape_cast %s{n} : vector<{h * w}xindex> to {offsets}
             %e{n} = arith.constant dense<{draw.choice([1, 3, 7])}> : {offsets}
@@ -94,7 +95,7 @@ def step(draw: random.Random, v: str, n: int, shape: tuple[int, int], t: str, so
         if bits < 32:
             return f"%v{n} = {add} {v}, {v} : {tile}"
         return f"""{where}
-            %g{n} = xegpu.atomic_rmw {add[6:]} %f[%o{n}], %k{n}, %v0 : {access}, {tile} -> {tile}
+            %g{n} = xegpu.atomic_rmw {add[6:]} %sums[%o{n}], %k{n}, %v0 : {access}, {tile} -> {tile}
             %v{n} = {add} {v}, %v0 : {tile}"""
     if kind == "product" and t in PRODUCTS and w * bits >= 256:
         sums, b = f"vector<{h}x{w}x{PRODUCTS[t]}>", f"vector<{w}x{w}x{t}>"
@@ -181,9 +182,11 @@ def program(draw: random.Random, t: str, array: tuple[int, int]) -> Any:
         """
     body += "\n".join(step(draw, f"%v{n}", n + 1, (h, w), t, source) for n in range(steps))
     body += f"\nxegpu.store_nd %v{steps}, %tb[%at, {draw.choice([0, 4, 48, -4])}] : {tile}, {desc}"
-    flat = f"memref<{OUT[0] * OUT[1]}x{t}>"
+    flat = f"memref<{FLAT}x{t}>"
     return subgroup_kernel(
-        f"%a: {source}, %b: {target}, %f: {flat}", body, subgroups=draw.choice([1, 2, 4])
+        f"%a: {source}, %b: {target}, %f: {flat}, %sums: {flat}",
+        body,
+        subgroups=draw.choice([1, 2, 4]),
     )
 
 
@@ -194,9 +197,7 @@ def test_subgroups(seed: int) -> None:
     t = draw.choice(list(TYPES))
     shape = (draw.choice([24, 32, 40]), draw.choice([32, 48, 64]))
     parts = 1 if t[0] == "i" else 8
-    arrays = [
-        (rng.integers(-8, 9, s) / parts).astype(TYPES[t]) for s in (shape, OUT, OUT[0] * OUT[1])
-    ]
+    arrays = [(rng.integers(-8, 9, s) / parts).astype(TYPES[t]) for s in (shape, OUT, FLAT, FLAT)]
     module = program(draw, t, shape)
     wanted = [a.copy() for a in arrays]
     reference.run(module, (1, 1, 1), wanted)
