@@ -212,7 +212,7 @@ def test_split_workgroups_compute_the_same(threads: ThreadsTarget, rng, monkeypa
 
 
 @tw.kernel
-def gradient(DY, X, DX, DW, BM: tw.constexpr = 8, N: tw.constexpr = 2048):
+def gradient(DY, X, DX, DW, BM: tw.constexpr = 8, N: tw.constexpr = 4096):
     total = tw.zeros((1, N), tw.f32)
     for m in range(0, X.shape[0], BM):
         x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, N))).to(tw.f32)
@@ -223,7 +223,7 @@ def gradient(DY, X, DX, DW, BM: tw.constexpr = 8, N: tw.constexpr = 2048):
     tw.store_tile(total, tw.init_tile(DW, [0, 0], (1, N)))
 
 
-@pytest.mark.parametrize("rows, columns", [(8, 2048), (13, 1999), (3, 1000)])
+@pytest.mark.parametrize("rows, columns", [(8, 4096), (13, 3999), (3, 1000)])
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
 def test_warps_have_columns_of_their_own_of_wide_tiles(
     rows, columns, dtype, threads: ThreadsTarget, rng

@@ -51,7 +51,7 @@ from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.runs import vector_of
 from tilewright.uarch import Machine
-from tilewright.uarch.nvidia import LANES
+from tilewright.uarch.nvidia import LANES, REGISTER_FILE
 
 CONSTANT, REMATERIALIZED, ASSIGNED = "constant", "rematerialized", "assigned"
 
@@ -310,10 +310,12 @@ class _Ownership:
             if self.is_turned(root, layout, memory):
                 layout = default_layout(shape, fast, size, self.out.warps, most, both=True)
             elif fast == len(shape) - 1:
-                # Sums of rows of a wide tile: warps side by side have columns of their own, in front of
-                # one another each would hold all of them, and bring them together at every step.
+                # Sums of rows of a wide tile: warps side by side have columns of their own; in front of one
+                # another each holds all of them, here more than half of its registers.
                 wide = default_layout(shape, fast, size, self.out.warps, most, warps_fast=True)
-                if 2 * self.held_beside(root, wide) < self.held_beside(root, layout):
+                room = min(256, REGISTER_FILE // (LANES * self.out.warps))
+                held = self.held_beside(root, layout)
+                if 2 * held > room and 2 * self.held_beside(root, wide) < held:
                     layout = wide
             if plan.assign(root, layout):
                 plan.follow()
