@@ -30,15 +30,18 @@ def blocked(
     lanes_fast: int = LANES,
     across: int = 1,
     warps_fast: bool = False,
+    parts: int = 1,
 ) -> Layout:
     """A tile distributed in vectors of `vector` elements along dimension `fast`, `across` of them along the next.
 
     Lanes go along `fast` first (at most `lanes_fast` of them), warps along the other dimensions, first
     the outermost (`warps_fast`: before them along `fast`); what is left over of either holds replicas. Register
     order: the vectors, then `fast`, then the rest. Only powers of two of an extent are distributed (and the odd
-    factor of the number of warps), so extents may be any.
+    factor of the number of warps), so extents may be any. Each thread holds alike of each of `parts` along `fast`,
+    which divide it.
     """
     left = list(shape)
+    left[fast] //= parts
     step = [1] * len(shape)
     others = [d for d in reversed(range(len(shape))) if d != fast]
 
@@ -74,6 +77,7 @@ def blocked(
         free //= n
     warp.append((free, None, 0))
     registers += [(left[d], d, step[d]) for d in (fast, *others)]
+    registers.append((parts, fast, shape[fast] // parts))
     return of(shape, registers, lane, warp)
 
 

@@ -36,8 +36,9 @@ from tilewright.dialects.nesting import blocks_in
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.strided import static_strides
+from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, InsertStridedSliceOp
 from tilewright.frozen import record
-from tilewright.layout import Axis, Layout
+from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.ownership import Planner, Relation, attempt, rearranged, reduced
 from tilewright.passes.tile_origin import (
     is_read_only,
@@ -59,6 +60,12 @@ MOST_ACROSS = 8
 """Lines of vectors that a thread holds of what is read along one dimension and written along the other."""
 LANES_ALONG = 8
 """Lanes along the first of these dimensions; along the other there are four."""
+
+SECTOR = 32
+"""Bytes that memory moves at least."""
+
+PARTS = ExtractStridedSliceOp, InsertStridedSliceOp
+"""Ops that cut values in parts, or put them together of these."""
 
 COPIES = (16, 8, 4)
 """Bytes that a thread copies at a time (cp.async)."""
@@ -93,9 +100,11 @@ def default_layout(
     most: int = 16,
     both: bool = False,
     warps_fast: bool = False,
+    parts: int = 1,
 ) -> Layout:
     """Vectors of 16 bytes along `fast` (of `most` elements at most), shorter where threads would have
-    nothing otherwise. `both`: square blocks of them, so that they are vectors along the other dimension, too."""
+    nothing otherwise. `both`: square blocks of them, so that they are vectors along the other dimension, too; `parts`:
+    as many along `fast` that each thread has alike of, as far as they have elements enough."""
     vector = min(most, 16 // max(1, size), MOST_ACROSS if both else most)
     threads = LANES * warps
     across = vector if both else 1
@@ -104,8 +113,10 @@ def default_layout(
             across //= 2
         else:
             vector //= 2
+    while prod(shape) < vector * across * parts * threads and parts > 1:
+        parts //= 2
     lanes = LANES_ALONG if both else LANES
-    return bl.blocked(shape, fast, vector, warps, lanes, across, warps_fast)
+    return bl.blocked(shape, fast, vector, warps, lanes, across, warps_fast, parts)
 
 
 def contiguous_dimension(tile: SSAValue) -> int:
@@ -261,6 +272,9 @@ class _Ownership:
         elif isinstance(op, xt.ReductionOp):
             run, dims = op.reduction_size, op.dims
             self.relate(Relation(op, op.source, op.result, lambda y: _contracted(y, dims, run)))
+        elif isinstance(op, InsertStridedSliceOp):
+            self.plan.tie((op.dest, op.result))
+            self.relate(Relation(op, op.result, op.source, lambda y: part_layout(op, y)))
         elif isinstance(op, stage.ClusterSumOp):
             shape = shape_of(op.result)
             origin = (0,) * len(shape)
@@ -306,13 +320,16 @@ class _Ownership:
         for root in sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory)):
             shape = shape_of(root)
             fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
-            layout = default_layout(shape, fast, size, self.out.warps, most)
+            parts = self.parts(root, fast, size)
+            layout = default_layout(shape, fast, size, self.out.warps, most, parts=parts)
             if self.is_turned(root, layout, memory):
                 layout = default_layout(shape, fast, size, self.out.warps, most, both=True)
             elif fast == len(shape) - 1:
                 # Sums of rows of a wide tile: warps side by side have columns of their own; in front of one
                 # another each holds all of them, here more than half of its registers.
-                wide = default_layout(shape, fast, size, self.out.warps, most, warps_fast=True)
+                wide = default_layout(
+                    shape, fast, size, self.out.warps, most, warps_fast=True, parts=parts
+                )
                 room = min(256, REGISTER_FILE // (LANES * self.out.warps))
                 held = self.held_beside(root, layout)
                 if 2 * held > room and 2 * self.held_beside(root, wide) < held:
@@ -320,6 +337,21 @@ class _Ownership:
             if plan.assign(root, layout):
                 plan.follow()
         self.out.assigned_layouts = {v: plan.layouts[plan.find(v)] for v in members}
+
+    def parts(self, root: SSAValue, fast: int, size: int) -> int:
+        """Into how many along `fast` ops cut a class, of one extent, a sector of memory at least: what stands in them
+        at one place meets without an exchange where a thread has all of it."""
+        shape, found = shape_of(root), 1
+        for relation in self.plan.of(root):
+            op = relation.op
+            if not isinstance(op, PARTS) or self.plan.find(relation.a) is not root:
+                continue
+            extents, offsets = shape_of(relation.b), [*op.offsets, 0][:2]
+            count, rest = divmod(shape[fast], extents[fast])
+            alike = rest == 0 and offsets[fast] % extents[fast] == 0 and not count & (count - 1)
+            if alike and prod(extents) * count == prod(shape) and extents[fast] * size >= SECTOR:
+                found = max(found, count)
+        return found
 
     def is_turned(
         self, root: SSAValue, layout: Layout, memory: Mapping[SSAValue, tuple[int, int, int]]
@@ -391,6 +423,15 @@ def even(derive: Callable[[Layout], Layout | None]) -> Callable[[Layout], Layout
         return made if made is not None and is_even(made) else None
 
     return checked
+
+
+def part_layout(op: InsertStridedSliceOp, layout: Layout) -> Layout:
+    """Of a part that is put into a value of `layout`, so that no element changes its owner; LayoutError where those
+    that have the part tell it from others."""
+    shape = shape_of(op.source)
+    if len(shape) != layout.rank:
+        raise LayoutError("the part has fewer dimensions")
+    return layout.boxed(op.offsets, shape)
 
 
 def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:

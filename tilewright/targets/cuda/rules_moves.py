@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
+from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, vector
@@ -25,7 +26,6 @@ from tilewright.codegen.builder import Idx, index
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects.movement import (
     ELEMENTS,
-    Change,
     is_vector,
     numbered,
     operand_layout,
@@ -33,6 +33,7 @@ from tilewright.dialects.movement import (
     result_layout,
     static_position,
 )
+from tilewright.dialects.upstream.vector import InsertStridedSliceOp
 from tilewright.layout import Layout, LayoutError
 from tilewright.layout.digits import row_strides
 from tilewright.layout.memory import row_major
@@ -46,7 +47,7 @@ from tilewright.targets.cuda.exchange import (
     store_at,
     store_fragment,
 )
-from tilewright.targets.cuda.ownership import is_even, shape_of
+from tilewright.targets.cuda.ownership import is_even, part_layout, shape_of
 from tilewright.targets.cuda.rules_values import linear_index, offset_index, table
 from tilewright.targets.cuda.sync import MemoryRange
 
@@ -58,7 +59,10 @@ Make = Callable[[Layout, Layout], SSAValue]
 def rearrange(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """A result in `layout`."""
     number = d.result_number
-    if all(is_vector(v) for v in op.operands):
+    if isinstance(op, InsertStridedSliceOp):
+        if (part := _even(part_layout, op, layout)) is not None:
+            return put_part(d, op, layout, part)
+    elif all(is_vector(v) for v in op.operands):
 
         def make(held: Layout, made: Layout) -> SSAValue:
             parts = [d.fragment_of(v, held).value for v in op.operands]
@@ -98,7 +102,7 @@ def in_place(d: Distributor, op: Operation, layout: Layout, make: Make) -> SSAVa
     return d.convert(Fragment(make(held, made), made), layout).value
 
 
-def _even(change: Change, op: Operation, layout: Layout) -> Layout | None:
+def _even(change: Callable[[Any, Layout], Layout], op: Operation, layout: Layout) -> Layout | None:
     """What an op makes of a layout, if that is one that threads can have."""
     try:
         made = change(op, layout)
@@ -115,6 +119,16 @@ def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> l
     at = np.unravel_index(number, held.shape) if held.shape else ()  # one element is everywhere
     found = held.index(ly.Axis.REGISTER, at)
     return [int(r) for r in operand * held.registers + found]
+
+
+def put_part(d: Distributor, op: InsertStridedSliceOp, layout: Layout, part: Layout) -> SSAValue:
+    """A result in `layout`, whose part, held in `part`, each thread has where it has the result's."""
+    held = [d.fragment_of(v, of).value for v, of in ((op.source, part), (op.dest, layout))]
+    places = [x - offset for x, offset in zip(layout.register_steps, op.offsets, strict=True)]
+    inside = np.all([(x >= 0) & (x < n) for x, n in zip(places, part.shape, strict=True)], axis=0)
+    own = part.index(ly.Axis.REGISTER, [np.where(inside, x, 0) for x in places])
+    other = part.registers + np.arange(len(inside))
+    return d.pick(d.concatenate(held), [int(r) for r in np.where(inside, own, other)])
 
 
 def same_elements(have: Layout, want: Layout, at: Sequence[int] = (0, 0)) -> list[int]:
