@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _Planned = tuple[Pool, int, int, int, int, int, int, list[tuple[int, Prepacked, Any]]]
 """The pool, the address of `tw_run`, bytes of scratch memory of a thread and of all, of all that a launch takes, of
 counters, at which of these bytes they are, and arrays whose panels are kept."""
+
 _MAX_GRIDS = 512
 """Grids of which a kernel's launches on arrays of some shapes remember the code."""
 
@@ -94,9 +95,8 @@ class CpuExecutable(HostExecutable):
             return ready
         self._machine.refuse_elsewhere()
         with self._guard:
-            ready = (
-                self._ready
-            )  # another thread may have loaded it: whoever launches holds addresses in that code
+            # Another thread may have loaded it: whoever launches holds addresses in that code.
+            ready = self._ready
             symbols = {
                 "tw_pool_launch": found.launch_address,
                 "tw_pool_wait": found.wait_address,
