@@ -66,7 +66,7 @@ def test_vectors_are_multiplied_by_three_panels_faster_than_by_two():
     costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
 
     def each(columns: int) -> float:
-        a, b = Side(64, 64, True, True), Side(10 * columns, columns, True, False)
+        a, b = Side(64, 64, True, True), Side(columns, 64 * columns, True, False)
         product = PlacedProduct(("f32",) * 3, a, b, 1024, 1)
         return costs.causes([product], 1)["products"] / columns
 
