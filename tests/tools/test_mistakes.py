@@ -32,7 +32,7 @@ BODIES = {
     "while on a tile": ("while a > 0: a = a - 1", "a", "a > 0", "must be a scalar"),
     "loop over a tile": ("for r in a: a = a + r", "a", "a", "a loop over"),
     "and of masks": ("m = (a > 0) and (a < 4)", "a", "a > 0", "and on"),
-    "element of a value": ("", "a[0]", "a[0]", "no subscripts"),
+    "element of a value": ("", "a[0, 0, 0]", "a[0, 0, 0]", "no subscripts"),
     "part of an array": ("", "A[0:2, 0]", "A[0:2, 0]", "a slice of an array is no element"),
     "assignment to an element": ("a[0, 0] = 3.0", "a", "a[0, 0]", "to an element or a slice is not supported"),
     "numpy on a value": ("", "np.einsum('ij->ij', a)", "np.einsum('ij->ij', a)", "run time"),

@@ -179,6 +179,10 @@ class AttributesParser(Parser):
             value = one.to_type(self, element)
             single = DenseIntOrFPElementsAttr.from_list(MemRefType(element, [1]), [value])  # pyright: ignore
             return DenseIntOrFPElementsAttr(type, BytesAttr(single.data.data * count))
+        if not cast(str, data).startswith(("0x", "0X")):
+            self.raise_error(
+                "expected string containing hex digits starting with `0x`", start, self.pos
+            )
         if element != IntegerType(1) or re.fullmatch("0x00|0x(FF|ff)", cast(str, data)):
             self._resume_from(start)
             return None

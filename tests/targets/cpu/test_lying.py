@@ -259,9 +259,10 @@ def test_the_code_of_a_product_does_not_grow_with_its_k():
 
 
 def test_what_is_left_of_k_behind_whole_tiles_is_a_turn_of_their_loop():
-    """Four products of tiles for rows of A where they lie, four for panels of them, whatever k the arrays have."""
-    arrays = (np.zeros(shape, ml_dtypes.bfloat16) for shape in ((3, 64, 90), (3, 90, 64)))
+    """Four products of tiles for rows of A where they lie, four for panels of them, whatever k the arrays have:
+    more than lies beside small tiles."""
+    arrays = (np.zeros(shape, ml_dtypes.bfloat16) for shape in ((3, 64, 282), (3, 282, 64)))
     made = batch.compile(
-        *arrays, np.zeros((3, 64, 64), np.float32), M=64, N=64, K=96, target="cpu", machine="amx"
+        *arrays, np.zeros((3, 64, 64), np.float32), M=64, N=64, K=288, target="cpu", machine="amx"
     )
     assert made.ir["mach"].count("tdpbf16ps") == 8

@@ -8,6 +8,9 @@ import numpy as np
 from xdsl.dialects import gpu, scf
 
 import tilewright as tw
+from tests.targets.cuda.threads import ThreadsTarget
+from tests.targets.emu.agree import subgroup_kernel
+from tilewright import reference
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
@@ -77,3 +80,40 @@ def test_what_stood_before_a_loop_is_met_before_it() -> None:
     (loop,) = [op for op in module.walk() if isinstance(op, scf.ForOp)]
     assert not any(isinstance(op, gpu.BarrierOp) for op in loop.walk())
     assert sum(isinstance(op, gpu.BarrierOp) for op in module.walk()) == 1
+
+
+OPERANDS = """
+%sg = gpu.subgroup_id : index
+%two = arith.constant 2 : index
+%row = arith.muli %sg, %two : index
+%ta = xegpu.create_nd_tdesc %a : memref<16x16xf16> -> !xegpu.tensor_desc<2x16xf16>
+%tb = xegpu.create_nd_tdesc %a : memref<16x16xf16> -> !xegpu.tensor_desc<16x16xf16>
+%tc = xegpu.create_nd_tdesc %c : memref<16x16xf16> -> !xegpu.tensor_desc<2x16xf16>
+%u = xegpu.load_nd %ta[%row, 0] : !xegpu.tensor_desc<2x16xf16> -> vector<2x16xf16>
+%m = memref.alloc() : memref<512xi8, 3>
+%d = xegpu.create_mem_desc %m : memref<512xi8, 3> -> !xegpu.mem_desc<16x16xf16>
+xegpu.store_matrix %u, %d[%row, 0] : vector<2x16xf16>, !xegpu.mem_desc<16x16xf16>, index
+gpu.barrier
+%v = xegpu.load_matrix %d[%row, 0] : !xegpu.mem_desc<16x16xf16>, index -> vector<2x16xf16>
+%x = vector.extract %v[0] : vector<16xf16> from vector<2x16xf16>
+%y = vector.extract %u[0] : vector<16xf16> from vector<2x16xf16>
+%z = vector.shuffle %x, %y [11, 7, 10, 16, 10, 5, 0, 17, 1, 25, 7, 10, 27, 0, 14, 3] : vector<16xf16>, vector<16xf16>
+%w = vector.insert %z, %v [0] : vector<16xf16> into vector<2x16xf16>
+%b = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<16x16xf16> -> vector<16x16xf16>
+%p = xegpu.dpas %w, %b : vector<2x16xf16>, vector<16x16xf16> -> vector<2x16xf32>
+%q = arith.truncf %p : vector<2x16xf32> to vector<2x16xf16>
+xegpu.store_nd %q, %tc[%row, 0] : vector<2x16xf16>, !xegpu.tensor_desc<2x16xf16>
+"""
+
+
+def test_memory_of_an_operand_is_written_again_when_all_have_read_it(
+    rng: np.random.Generator,
+) -> None:
+    """An operand is read while the product is made, so after all that makes threads meet for the other operand."""
+    a = rng.integers(-8, 9, (16, 16)).astype(np.float16)
+    c, right = np.full((2, 16, 16), np.nan, np.float16)
+    kernel = subgroup_kernel("%a: memref<16x16xf16>, %c: memref<16x16xf16>", OPERANDS, subgroups=4)
+    reference.run(kernel.clone(), (1, 1, 1), [a, right])
+    options = CompileOptions(target="cuda", machine="sm_90a")
+    ThreadsTarget("sm_90a").build(kernel, options).launch((1, 1, 1), [describe(a), describe(c)])
+    np.testing.assert_array_equal(c, right)

@@ -346,9 +346,13 @@ class _Ownership:
             op = relation.op
             if not isinstance(op, PARTS) or self.plan.find(relation.a) is not root:
                 continue
-            extents, offsets = shape_of(relation.b), [*op.offsets, 0][:2]
+            extents = shape_of(relation.b)
+            if len(extents) != len(shape):
+                continue
+            # An op that takes parts may give offsets of the first dimensions only.
+            offset = op.offsets[fast] if fast < len(op.offsets) else 0
             count, rest = divmod(shape[fast], extents[fast])
-            alike = rest == 0 and offsets[fast] % extents[fast] == 0 and not count & (count - 1)
+            alike = rest == 0 and offset % extents[fast] == 0 and not count & (count - 1)
             if alike and prod(extents) * count == prod(shape) and extents[fast] * size >= SECTOR:
                 found = max(found, count)
         return found

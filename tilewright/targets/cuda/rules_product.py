@@ -57,6 +57,14 @@ class StagedOperand:
     slots: MemoryRange | None = None
     """Of the multi-buffer that it lies in."""
 
+    @property
+    def range(self) -> MemoryRange:
+        """Its bytes, from an offset that is a number on."""
+        assert isinstance(self.offset, int)
+        return MemoryRange(
+            self.offset, self.offset + extent_bytes(self.memory, itemsize(self.element))
+        )
+
 
 @rule("xetile.tile_mma")
 def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
@@ -66,33 +74,36 @@ def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
         return
     assert plan.a is not None and plan.b is not None
     wanted = (plan.a, plan.b)
-    held: list[Fragment | None] = []
+    held: dict[int, Fragment] = {}
     staged: list[StagedOperand | None] = []
-    for value, want in zip((op.a, op.b), wanted, strict=True):
+    for side, (value, want) in enumerate(zip((op.a, op.b), wanted, strict=True)):
         if value in d.in_shared:
-            held.append(None)
             staged.append(d.in_shared[value])
             continue
-        fragment = _prepared(d, value, want)
-        held.append(fragment)
+        held[side] = fragment = _prepared(d, value, want)
         # What is held by the right lanes needs no memory.
         inside = conversion(fragment.layout, want)[1] is not None
         staged.append(None if inside else stage(d, fragment, op))
-    parts: list[OperandWords] = []
-    for fragment, place, want in zip(held, staged, wanted, strict=True):
-        if place is not None:
-            parts.append(read_operand(d, place, want, plan))
-        else:
-            assert fragment is not None
-            parts.append(words(d, d.convert(fragment, want).value, plan))
     accumulator = (
         d.fragment_of(op.c, plan.c).value
         if op.c is not None
         else d.b.constant(d.fragment_type(op.result.type, plan.c), 0)
     )
+    found = [
+        place or words(d, d.convert(held[side], wanted[side]).value, plan)
+        for side, place in enumerate(staged)
+    ]
+    # Memory is read while the product is made: what makes all threads meet stands before.
+    places = [place for place in staged if place is not None]
+    d.hazards.read(d, *(p.slots for p in places if p.slots is not None), lasts=False)
+    d.hazards.read(d, *(p.range for p in places if p.slots is None and isinstance(p.offset, int)))
+    parts = [
+        read_operand(d, each, want, plan) if isinstance(each, StagedOperand) else each
+        for each, want in zip(found, wanted, strict=True)
+    ]
     total = multiply(d, plan, parts[0], parts[1], accumulator)
-    for fragment, place in zip(held, staged, strict=True):
-        if fragment is not None and place is not None:
+    for side, place in enumerate(staged):
+        if side in held and place is not None:
             assert isinstance(place.offset, int)
             d.shared.release(place.offset)
     d.set_fragment(op.result, total, plan.c)
@@ -213,11 +224,6 @@ def read_operand(
 ) -> OperandWords:
     """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
     size = itemsize(staged.element)
-    if staged.slots is not None:
-        d.hazards.read(d, staged.slots, lasts=False)
-    elif isinstance(staged.offset, int):
-        need = extent_bytes(staged.memory, size)
-        d.hazards.read(d, MemoryRange(staged.offset, staged.offset + need))
     found = matrices(want, staged.memory, size, d.team.warps) if plan.pack * size == 4 else None
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
@@ -322,8 +328,7 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: ProductPlan) -> None:
         for side, (fragment, place) in enumerate(zip(sides, places, strict=True)):
             d.hazards.write(d, place)
             _store_part(d, fragment, staged[side], 1 - side, first, count)
-        for place in places:
-            d.hazards.read(d, place)
+        d.hazards.read(d, *places)
         with b.loop(0, count, 1, [total], nonempty=True) as loop:
             x = _column(d, staged[0], rows, b.idx(loop.iv), 0)
             y = _column(d, staged[1], cols, b.idx(loop.iv), 1)

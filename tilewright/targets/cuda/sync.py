@@ -76,14 +76,16 @@ class Hazards:
         """Has any shared memory perhaps been touched since the last barrier?"""
         self.may_alias: MayAlias = lambda a, b: True
 
-    def read(self, d: Distributor, place: MemoryRange, lasts: bool = True) -> None:
-        """This op reads `place`: a barrier before it if need be. Where it does not last, what is done with says so."""
-        access = RangeAccess(place, False)
-        self._touch(d, access) if lasts else self._meet(d, access)
+    def read(self, d: Distributor, *places: MemoryRange, lasts: bool = True) -> None:
+        """This op reads `places`: a barrier before all of it if need be. Where reading does not last, what is done with
+        says so."""
+        self._meet(d, *(found := [RangeAccess(place, False) for place in places]))
+        self.pending.update(found if lasts else ())
 
     def write(self, d: Distributor, place: MemoryRange, sums: str = "") -> None:
         """This op writes `place`."""
-        self._touch(d, RangeAccess(place, True, sums))
+        self._meet(d, access := RangeAccess(place, True, sums))
+        self.pending.add(access)
 
     def written(self, place: MemoryRange) -> None:
         """What threads wrote to `place` some time ago is there, for each of them its own part."""
@@ -97,12 +99,8 @@ class Hazards:
         """May shared memory be written without a barrier before?"""
         return not self._conflicts(RangeAccess(place, True))
 
-    def _touch(self, d: Distributor, access: RangeAccess) -> None:
-        self._meet(d, access)
-        self.pending.add(access)
-
-    def _meet(self, d: Distributor, access: RangeAccess) -> None:
-        if self._conflicts(access):
+    def _meet(self, d: Distributor, *accesses: RangeAccess) -> None:
+        if any(map(self._conflicts, accesses)):
             d.barrier()
 
     def _conflicts(self, access: RangeAccess) -> bool:
