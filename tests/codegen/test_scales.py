@@ -37,6 +37,7 @@ def test_floats_round_to_the_nearest_scale(level: str) -> None:
     bits = rng.integers(0, 1 << 32, 4000, dtype=np.uint64).astype(np.uint32)
     ends = [0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1.5, 3.0, 2.0**-127, 2.0**-128, 1.5 * 2.0**127]
     near = [2.0**e * f for e in range(-126, 127, 9) for f in (1, 1.25, 1.4999, 1.5, 1.5001, 1.99)]
+    near += [2.0**-127 * f for f in (0.5, 0.99, 1.01, 1.4999, 1.5, 1.5001, 1.99)]
     x = np.concatenate([bits.view(np.float32), np.array([*ends, *near], np.float32)])
     x = np.resize(x, 4608)
     got = map_vectors(
@@ -50,7 +51,9 @@ def test_floats_round_to_the_nearest_scale(level: str) -> None:
         parts=18,
     )
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(got.ravel().view(np.uint8), x.astype(SCALE).view(np.uint8))
+        right = x.astype(SCALE).view(np.uint8)
+    right[(x > 2.0**-127) & (x < 1.5 * 2.0**-127)] = 0  # ml_dtypes 0.5 rounds these up
+    np.testing.assert_array_equal(got.ravel().view(np.uint8), right)
 
 
 TEXT = """

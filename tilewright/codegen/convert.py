@@ -120,11 +120,11 @@ def _f32_to_small(o: Lanes, x: str, to: Small) -> str:
 
 
 def _f32_to_e8m0(o: Lanes, x: str) -> str:
-    """The nearest power of two, the larger of two that are as near, and below 2^-126 the next one above, as ml_dtypes
-    has it; NaN for what has none."""
+    """The nearest power of two, the larger of two that are as near, as ml_dtypes has it (0.5 took the next one above
+    below 2^-126); NaN for what has none."""
     bits = o.bitcast(o.f32, x, o.i32)
     value = o.op("lshr", o.i32, o.op("add", o.i32, bits, o.c32(0x400000)), o.c32(23))
-    value = o.select(o.icmp("ult", o.i32, bits, o.c32(0x400001)), o.i32, o.c32(0), value)
+    value = o.select(o.icmp("ult", o.i32, bits, o.c32(0x600000)), o.i32, o.c32(0), value)
     # Signs, zero and what is 2^128 or more.
     none = o.icmp("ugt", o.i32, o.op("sub", o.i32, bits, o.c32(1)), o.c32(0x7F3FFFFE))
     return o.cast("trunc", o.i32, o.select(none, o.i32, o.c32(255), value), o.i8)
