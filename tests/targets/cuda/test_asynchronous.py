@@ -14,11 +14,13 @@ from xdsl.dialects.builtin import ModuleOp
 import tilewright as tw
 from tests.arrays import error
 from tests.draws import fresh_rng
+from tests.targets.cuda.threads import run_threads
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
 from tilewright.reference import run
 from tilewright.reference.numerics import round_tf32
+from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.inspect import assemble, find_tool
 from tilewright.targets.cuda.lowered import TensorMapOf
@@ -301,6 +303,40 @@ def test_an_operand_computed_from_a_staged_tile() -> None:
     assert "warp-specialization" in names
     # Four slices of 16 along k: what is computed for one runs beside the product of the one before.
     assert ir["stage"].count("stage.read.part") == ir["stage"].count("stage.mma.issue") == 4
+
+
+@tw.kernel
+def blocks(First, Columns, V, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):  # fmt: skip
+    """C = V B, where V has blocks side by side: those of row i from First[i] on, each of a column of blocks."""
+    i, n = tw.program_id(0), tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for p in range(First[i], First[i + 1]):
+        a = tw.load_tile(tw.init_tile(V, [p * BM, 0], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [Columns[p] * BK, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [i * BM, n], (BM, BN)))
+
+
+def test_copies_of_blocks_whose_numbers_are_loaded_an_iteration_ahead() -> None:
+    first = np.array([0, 3, 3, 4], np.int32)
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = fresh_rng()
+        columns = r.permutation(4).astype(np.int32)
+        v, b = (r.standard_normal((256, n)).astype(bf16) for n in (64, 72))
+        c = np.full((192, 72), np.nan, bf16)
+        whole = np.zeros((3, 4, 64, 64))
+        for row in range(3):
+            for p in range(first[row], first[row + 1]):
+                whole[row, columns[p]] = v[64 * p : 64 * p + 64]
+        wanted = whole.swapaxes(1, 2).reshape(192, 256) @ b.astype(np.float64)
+        return [first, columns, v, b, c], c, wanted
+
+    text = text_of(blocks, tuple(fresh()[0]))
+    names, (lowered, _, _) = check_passes(text, (3, 2, 1), fresh, after=("warp-specialization",))
+    assert "warp-specialization" in names
+    args, out, wanted = fresh()
+    run_threads(lowered, [describe(x) for x in args], (3, 2, 1))
+    assert error(out, wanted) < 1e-2
 
 
 def machine_code(text: str) -> Any:

@@ -117,7 +117,7 @@ def _computes(op: Operation, gathers: bool) -> bool:
         return True
     if isinstance(op, xetile.LoadTileOp | xetile.LoadGatherOp):
         return not is_read_only(op.tile)
-    return not is_pure(op)
+    return not (op.regions or is_pure(op))  # what stands in a region is asked about by itself
 
 
 def _cloned(ops: list[Operation]) -> Block:
