@@ -66,7 +66,7 @@ def test_counted_loops(low, high, following):
 
 
 @pytest.mark.parametrize("changes", [
-    {"predicate": "ult"}, {"predicate": "sle"}, {"predicate": "ne"},
+    {"predicate": "ult"}, {"predicate": "ne"},
     {"step": -3}, {"step": 0},
     {"passed": "%s, %k, %n"},
     {"following": "%k, %c3"},
@@ -77,3 +77,59 @@ def test_other_loops_stay(changes):
     module = module_of(**changes)
     while_to_for(module)
     assert (count(module, scf.WhileOp), count(module, scf.ForOp)) == (1, 0)
+
+
+NARROW = """
+gpu.module @m {{
+  gpu.func @f(%y: memref<4xi64>, %low: index, %high: index) kernel {{
+    %lo = arith.index_cast %low : index to i8
+    %hi = arith.index_cast %high : index to i8
+    %one = arith.constant {step} : i8
+    %zero = arith.constant 0 : i64
+    %r:2 = scf.while (%n = %lo, %s = %zero) : (i8, i64) -> (i8, i64) {{
+      %c = arith.cmpi {predicate} : i8
+      scf.condition(%c) %n, %s : i8, i64
+    }} do {{
+    ^bb0(%n: i8, %s: i64):
+      %v = arith.extsi %n : i8 to i64
+      %ten = arith.constant 10 : i64
+      %u = arith.muli %s, %ten : i64
+      %t = arith.addi %u, %v : i64
+      %m = arith.addi %n, %one : i8
+      scf.yield %m, %t : i8, i64
+    }}
+    %at = arith.extsi %r#0 : i8 to i64
+    memref.store %r#1, %y[%c0] : memref<4xi64>
+    memref.store %at, %y[%c1] : memref<4xi64>
+    gpu.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("low, high", [(0, 0), (0, 9), (5, 4), (-7, 8), (120, 127), (250, 254)])
+@pytest.mark.parametrize(
+    "predicate", ["slt, %n, %hi", "sgt, %hi, %n", "ult, %n, %hi", "ugt, %hi, %n", "sle, %n, %hi"]
+)
+def test_counters_of_few_bits(low: int, high: int, predicate: str) -> None:
+    """Up to the greatest number that they hold, which they leave no loop to reach."""
+    high -= predicate[2] == "e"
+    before, after = (parse_module(NARROW.format(step=1, predicate=predicate)) for _ in range(2))
+    while_to_for(after)
+    verify_module(after)
+    assert (count(after, scf.WhileOp), count(after, scf.ForOp)) == (0, 1)
+    assert run(before, low, high) == run(after, low, high)
+
+
+@pytest.mark.parametrize("low, high", [(0, 0), (0, 9), (5, 4), (-7, 8), (9, -9)])
+def test_bounds_that_are_reached(low: int, high: int) -> None:
+    before, after = (module_of(predicate="sle") for _ in range(2))
+    while_to_for(after)
+    assert (count(after, scf.WhileOp), count(after, scf.ForOp)) == (0, 1)
+    assert run(before, low, high) == run(after, low, high)
+
+
+def test_a_counter_of_few_bits_that_may_pass_its_bound_by_wrapping_stays() -> None:
+    module = parse_module(NARROW.format(step=3, predicate="slt, %n, %hi"))
+    while_to_for(module)
+    assert count(module, scf.WhileOp) == 1

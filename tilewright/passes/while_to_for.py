@@ -10,21 +10,25 @@
     }                                                (%r#0 is %last)
 
 Requires: invariants of the condition stand outside of the loop (cleanup puts them there). A loop qualifies
-when its condition compares a carried index with a bound from outside (slt), passes on what it carries in
-order, and the body's last word on the counter is to add a positive constant to it.
+when its condition compares a carried number with a bound from outside (`n < hi`, `n <= hi`, or the other way round),
+passes on what it carries in order, and the body's last word on the number is to add a positive constant to it. A
+number of fewer bits than an index is counted as an index: by ones, for larger steps might wrap before the bound is met.
 Guarantees: same results; other loops stay as they are.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.dialects.builtin import IndexType, IntegerType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream.arith import PREDICATES, IndexCastUIOp, constant
 from tilewright.frozen import frozen
 from tilewright.passes.emit import Before
+
+INDEX_BITS = 64
 
 
 def while_to_for(kernel: Operation) -> None:
@@ -42,6 +46,9 @@ class _Counting:
     position: int
     bound: SSAValue
     step: SSAValue
+    inclusive: bool
+    """Does the counter reach the bound?"""
+    unsigned: bool
 
 
 def _counting(op: scf.WhileOp) -> _Counting | None:
@@ -52,21 +59,29 @@ def _counting(op: scf.WhileOp) -> _Counting | None:
         or not isinstance(condition, scf.ConditionOp)
         or compare.next_op is not condition
         or condition.condition is not compare.result
-        or compare.predicate.value.data != 2  # slt
         or tuple(condition.args) != tuple(before.args)
     ):
         return None
+    predicate = PREDICATES[compare.predicate.value.data]
     counter, bound = compare.lhs, compare.rhs
+    if predicate[1:] in ("gt", "ge"):
+        counter, bound = bound, counter
+    elif predicate[1:] not in ("lt", "le"):
+        return None
     if not isinstance(counter, BlockArgument) or counter.block is not before:
         return None
-    if not isinstance(counter.type, IndexType) or op.is_ancestor(bound.owner):
+    if op.is_ancestor(bound.owner):
         return None
     last = after.last_op
     assert isinstance(last, scf.YieldOp)
     step = _step(last.arguments[counter.index], after.args[counter.index])
     if step is None or op.is_ancestor(step.owner):
         return None
-    return _Counting(counter.index, bound, step)
+    unsigned, kind = predicate[0] == "u", counter.type
+    narrow = isinstance(kind, IntegerType) and kind.width.data < INDEX_BITS
+    if constant(step) != 1 if narrow else unsigned:
+        return None
+    return _Counting(counter.index, bound, step, predicate[2] == "e", unsigned)
 
 
 def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
@@ -79,30 +94,41 @@ def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
 
 
 def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
-    at = counting.position
-    start = op.arguments[at]
+    at, outside = counting.position, Before(op)
+    cast = IndexCastUIOp if counting.unsigned else arith.IndexCastOp
+
+    def converted(where: Before, value: SSAValue, kind: Attribute) -> SSAValue:
+        return value if value.type == kind else where.add(cast(value, kind))
+
+    numbers = op.arguments[at], counting.bound, counting.step
+    start, bound, step = (converted(outside, x, IndexType()) for x in numbers)
+    if counting.inclusive:
+        bound = outside.add(arith.AddiOp(bound, outside.index(1)))
     others = [i for i in range(len(op.arguments)) if i != at]
     after = op.after_region.block
     # The body: the counter comes first, and is no longer among the carried values.
     body = Block(arg_types=[start.type, *(op.arguments[i].type for i in others)])
-    for new, i in zip(body.args, [at, *others], strict=True):
-        new.name_hint = after.args[i].name_hint
-        after.args[i].replace_all_uses_with(new)
     last = after.last_op
     assert isinstance(last, scf.YieldOp)
     yielded = [last.arguments[i] for i in others]
     Rewriter.erase_op(last)
-    Rewriter.inline_block(after, InsertPoint.at_end(body))
+    carried = [*body.args[1:]]
+    carried.insert(at, body.args[0])
+    for new, old in zip(carried, after.args, strict=True):
+        new.name_hint = old.name_hint
     body.add_op(scf.YieldOp(*yielded))
-    loop = scf.ForOp(
-        start, counting.bound, counting.step, [op.arguments[i] for i in others], Region(body)
-    )
-    Before(op).insert(loop)
+    inside = Before(terminator(body))
+    carried[at] = converted(inside, carried[at], after.args[at].type)
+    for new, old in zip(carried, after.args, strict=True):
+        old.replace_all_uses_with(new)
+    Rewriter.inline_block(after, InsertPoint.before(terminator(body)))
+    loop = scf.ForOp(start, bound, step, [op.arguments[i] for i in others], Region(body))
+    outside.insert(loop)
     for result, i in zip(loop.results, others, strict=True):
         result.name_hint = op.results[i].name_hint
         op.results[i].replace_all_uses_with(result)
     if op.results[at].first_use is not None:
-        exit = first_not_below(Before(op), start, counting.bound, counting.step)
+        exit = converted(outside, first_not_below(outside, start, bound, step), op.results[at].type)
         op.results[at].replace_all_uses_with(exit)
     Rewriter.erase_op(op)
 
