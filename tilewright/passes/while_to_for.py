@@ -100,8 +100,8 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     def converted(where: Before, value: SSAValue, kind: Attribute) -> SSAValue:
         return value if value.type == kind else where.add(cast(value, kind))
 
-    numbers = op.arguments[at], counting.bound, counting.step
-    start, bound, step = (converted(outside, x, IndexType()) for x in numbers)
+    start, bound = (converted(outside, x, IndexType()) for x in (op.arguments[at], counting.bound))
+    step = outside.index(constant(counting.step) or 0)
     if counting.inclusive:
         bound = outside.add(arith.AddiOp(bound, outside.index(1)))
     others = [i for i in range(len(op.arguments)) if i != at]
@@ -112,7 +112,7 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     assert isinstance(last, scf.YieldOp)
     yielded = [last.arguments[i] for i in others]
     Rewriter.erase_op(last)
-    carried = [*body.args[1:]]
+    carried: list[SSAValue] = [*body.args[1:]]
     carried.insert(at, body.args[0])
     for new, old in zip(carried, after.args, strict=True):
         new.name_hint = old.name_hint
