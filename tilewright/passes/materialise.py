@@ -7,6 +7,7 @@ that does not dominate) raises `NoValue`, and the caller leaves the program as i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from xdsl.dialects import arith, gpu, memref, scf
@@ -14,6 +15,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects import xetile
 from tilewright.dialects.folding import Folding, Idx
 from tilewright.dialects.folding import Kind as FoldingKind
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -60,6 +62,19 @@ class Materialiser(Folding):
     def ssa(self, expr: Expr) -> SSAValue:
         value = self.value(expr)
         return self.constant(value) if isinstance(value, int) else value
+
+    def tile(self, origin: xetile.InitTileOp, offsets: Sequence[Expr]) -> SSAValue:
+        """A tile like that of `origin`, elsewhere."""
+        tile = xetile.InitTileOp(
+            origin.source,
+            origin.tile_type,
+            [self.value(e) for e in offsets[-len(origin.mixed_offsets) :]],
+            sizes=origin.mixed_sizes,
+            strides=origin.mixed_strides,
+        )
+        self.insert(tile)
+        tile.result.name_hint = origin.result.name_hint
+        return tile.result
 
     def symbol(self, symbol: Symbol) -> SSAValue:
         if symbol not in self._symbols:

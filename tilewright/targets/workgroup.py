@@ -18,6 +18,7 @@ from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
+from tilewright.passes.load_rematerialization import rematerialize_loads
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.scalar_memory import scalar_memory
@@ -40,6 +41,7 @@ LOOPS = (
     Pass[Unit[Any]]("fold-identities", fold_identities),
     Pass[Unit[Any]]("reciprocal", use_reciprocals, optional=True),
     Pass[Unit[Any]]("scalar-memory", scalar_memory, ("workgroup",)),
+    Pass[Unit[Any]]("rematerialize-loads", rematerialize_loads, ("workgroup",), optional=True),
 )
 BEGIN = (INLINE_CALLS, *OWN_FORM, CARRY_OFFSETS, *OTHER_FORMS, *LOOPS)
 """The passes with which the lists of these targets begin."""

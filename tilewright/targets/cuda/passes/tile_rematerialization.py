@@ -31,23 +31,11 @@ def rematerialize_tiles(function: gpu.FuncOp) -> int:
         access = analysis.find(op) if isinstance(op, xetile.LoadTileOp) else None
         if access is None or access.scattered or not _is_carried(access.origin):
             continue
-        origin = access.origin
         materialiser = Materialiser(InsertPoint.before(op))
-        rank = len(origin.mixed_offsets)
         try:
-            places = [materialiser.value(e) for e in access.offsets[-rank:]]
+            op.operands[0] = materialiser.tile(access.origin, access.offsets)
         except NoValue:
             continue
-        tile = xetile.InitTileOp(
-            origin.source,
-            origin.tile_type,
-            places,
-            sizes=origin.mixed_sizes,
-            strides=origin.mixed_strides,
-        )
-        materialiser.insert(tile)
-        tile.result.name_hint = origin.result.name_hint
-        op.operands[0] = tile.result
         changed += 1
     if changed:
         drop_unread(function)
