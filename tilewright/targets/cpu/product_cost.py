@@ -103,6 +103,9 @@ in their array come no faster than that anyway (`in_tiles`)."""
 BESIDE_TWO = 4
 """Rows that tiles read where they lie have two of so many lines that a core has under way beside two tiles of the other
 side; of each tile more there is one line more."""
+CROWDED = 0.55
+"""Of the rate at which vectors' readers copy such rows of B beside few of A: where 128 of them share a few sets, and the
+same part of memory, they come half as fast as others."""
 WAY_BYTES = 1 << 17
 """Addresses that differ by multiples of it share a set of the second cache: rows whose pitch has much in common with it
 do not stay there until they are copied, though they are few bytes."""
@@ -237,7 +240,8 @@ class PanelCosts:
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
         apart = kernel.depth // itemsize_of(p.types[1]) * gcd(pitch, WAY_BYTES)
-        held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
+        crowded = apart > COPIED_BYTES
+        held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and not crowded
         in_time = in_turns and (lies or held)
         by_rows = form == DEEPER
         reach = min(p.k, BY_ROWS * kernel.depth // itemsize_of(p.types[1])) * pitch
@@ -373,6 +377,8 @@ class PanelCosts:
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
                 packed = min(packed, self.stream) if far and not copied else packed
+                if (kernel.single and side is p.b and not side.along_k) and far and crowded and self.threads < SHARING:
+                    packed *= CROWDED
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
