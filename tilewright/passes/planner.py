@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
 from math import inf
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +36,9 @@ STARTS = (64, 16, 256)
 PAIRS = 2
 """So many names are not descended along, one after the other, where many kernels that are not to be lie between others:
 all choices are costed whose values are possible one by one."""
+
+WORTH = 2
+"""A descent begins where costs are at most so many times those of the cheapest start."""
 
 FAR = 1.3
 """What costs so many times as much as the best is on the wrong side of it: so does what lies beyond."""
@@ -208,7 +212,11 @@ def choices(
             ]
             starts = list(product(*(middle[:1] if each else sizes for each in idle)))
         starts += [] if start is None else [start]
-        best, least = descend(min(starts, key=cost), ways, cost, ordered=True)
+        # Between tiles of few rows and of many lie dearer ones: one begins at each number of rows.
+        first = {start[:1]: start for start in sorted(starts, key=cost, reverse=True)}
+        near = [s for s in first.values() if cost(s) <= WORTH * cost(min(starts, key=cost))]
+        found = [descend(start, ways, cost, ordered=True) for start in near]
+        best, least = min(found, key=itemgetter(1))
         while True:
             other = min(_of_another_aspect(best, ways), key=cost, default=best)
             if not cost(other) < least * 0.999:

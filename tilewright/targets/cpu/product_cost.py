@@ -103,9 +103,12 @@ in their array come no faster than that anyway (`in_tiles`)."""
 BESIDE_TWO = 4
 """Rows that tiles read where they lie have two of so many lines that a core has under way beside two tiles of the other
 side; of each tile more there is one line more."""
+PART_SECONDS = 5e-9
+"""Of a program's part of a row of B, copied beside few rows of A from an array that the last cache does not hold: it is
+on another page than the part before. (On hosts whose memory is virtual twice it takes up to ten times as long.)"""
 CROWDED = 0.55
-"""Of the rate at which vectors' readers copy such rows of B beside few of A: where 128 of them share a few sets, and the
-same part of memory, they come half as fast as others."""
+"""Of the rate at which vectors' readers copy rows of B that share sets of the second cache: where 128 of them leave no
+room for others they come half as fast."""
 WAY_BYTES = 1 << 17
 """Addresses that differ by multiples of it share a set of the second cache: rows whose pitch has much in common with it
 do not stay there until they are copied, though they are few bytes."""
@@ -345,7 +348,9 @@ class PanelCosts:
                 run = rates.run if side.along_k else rates.run * self.vain
                 bytes = lines + (self.torn(p, lines) if strips else runs * run)
                 if in_time and side is p.b:
-                    late = hypot(multiplied, lines / self.stream) - multiplied
+                    far = p.k * pitch > SHARED_BYTES and self.threads < SHARING
+                    late = lines / self.stream + (p.k * PART_SECONDS if far else 0.0)
+                    late = hypot(multiplied, late) - multiplied
                     near = 0.0 if lies else lines / rates.pack_rows
                     if lies or (p.a.tile + p.b.tile) * kernel.depth > NEAREST_BYTES:
                         near += lines / rates.panels
@@ -377,7 +382,12 @@ class PanelCosts:
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
                 packed = min(packed, self.stream) if far and not copied else packed
-                if (kernel.single and side is p.b and not side.along_k) and far and crowded and self.threads < SHARING:
+                if (
+                    (kernel.single and side is p.b and not side.along_k)
+                    and far
+                    and crowded
+                    and self.threads < SHARING
+                ):
                     packed *= CROWDED
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
