@@ -128,3 +128,47 @@ def test_other_loops_stay(kernel: Any) -> None:
     before, after = both(kernel, args)
     count = [sum(isinstance(op, xetile.LoadTileOp) for op in m.walk()) for m in (before, after)]
     assert count[0] == count[1]
+
+
+INSIDE = """
+gpu.module @m { gpu.func @k(%a: memref<?x?xf16>, %b: memref<?x?xf16>, %c: memref<16x16xf32>)
+    kernel attributes {tilewright.level = "workgroup", tilewright.args = [{noalias}, {noalias}, {noalias}]} {
+  %zero = arith.constant dense<0.0> : vector<16x16xf32>
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c16 = arith.constant 16 : index
+  %m = memref.dim %a, %c0 : memref<?x?xf16>
+  %n = memref.dim %a, %c1 : memref<?x?xf16>
+  %t = xetile.init_tile %a[0, 0], [%m, %n], [%n, 1] : memref<?x?xf16> -> !xetile.tile<16x16xf16>
+  %first = xetile.load_tile %t : !xetile.tile<16x16xf16> -> vector<16x16xf16>
+  %end = arith.addi %n, %c16 : index
+  %r:2 = scf.for %k = %c16 to %end step %c16 iter_args(%x = %first, %s = %zero)
+      -> (vector<16x16xf16>, vector<16x16xf32>) {
+    %p = memref.dim %a, %c0 : memref<?x?xf16>
+    %q = memref.dim %a, %c1 : memref<?x?xf16>
+    %u = xetile.init_tile %a[0, %k], [%p, %q], [%q, 1] : memref<?x?xf16> -> !xetile.tile<16x16xf16>
+    %next = xetile.load_tile %u : !xetile.tile<16x16xf16> -> vector<16x16xf16>
+    %w = xetile.init_tile %b[0, 0], [%p, %q], [%q, 1] : memref<?x?xf16> -> !xetile.tile<16x16xf16>
+    %y = xetile.load_tile %w : !xetile.tile<16x16xf16> -> vector<16x16xf16>
+    %z = xetile.tile_mma %x, %y, %s : vector<16x16xf16>, vector<16x16xf16>, vector<16x16xf32> -> vector<16x16xf32>
+    scf.yield %next, %z : vector<16x16xf16>, vector<16x16xf32>
+  }
+  %o = xetile.init_tile %c[0, 0] : memref<16x16xf32> -> !xetile.tile<16x16xf32>
+  xetile.store_tile %r#1, %o : vector<16x16xf32>, !xetile.tile<16x16xf32>
+  gpu.return } }
+"""
+"""Extents are read in the loop, behind where the tile is loaded then."""
+
+
+def test_extents_that_are_read_in_the_loop(rng: np.random.Generator) -> None:
+    a, b = (rng.standard_normal((16, 40)).astype(np.float16) for _ in range(2))
+    found = list[Any]()
+    for changed in (False, True):
+        module, c = parse_module(INSIDE), np.zeros((16, 16), np.float32)
+        if changed:
+            rematerialize_loads(kernel_of(module))
+            verify_module(module)
+            assert carried(module) == 0
+        reference.run(module, 1, [a, b, c])
+        found.append(c)
+    np.testing.assert_array_equal(*found)

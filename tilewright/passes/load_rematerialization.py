@@ -34,12 +34,12 @@ def rematerialize_loads(function: gpu.FuncOp) -> None:
     loops = [op for op in function.walk() if isinstance(op, scf.ForOp)]
     found = [(loop, at) for loop in loops for at in _carried_loads(loop)]
     analysis = AccessAnalysis(function) if found else None
-    old = set[Operation]()
+    old = dict[Operation, None]()
     for loop, at in found:
         assert analysis is not None
         if _rematerialize(analysis, loop, at):
             ends = loop.iter_args[at], terminator(loop.body.block).operands[at]
-            old.update(value.owner for value in ends if isinstance(value, OpResult))
+            old |= {value.op: None for value in ends if isinstance(value, OpResult)}
     if old:
         drop_unread(function)
     for op in old:
@@ -90,7 +90,8 @@ def _rematerialize(analysis: AccessAnalysis, loop: scf.ForOp, at: int) -> bool:
     loads = list[tuple[SSAValue, SSAValue]]()
     for point, value, counter in places:
         try:
-            tile = Materialiser(point).tile(later.origin, offsets(counter))
+            # What makes the tile in front of the loop is there wherever the loop is.
+            tile = Materialiser(point).tile(first.origin, offsets(counter))
         except NoValue:
             return False
         loads.append((value, tile))

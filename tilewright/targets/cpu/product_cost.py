@@ -382,13 +382,8 @@ class PanelCosts:
                     continue
                 far = p.k * side.whole * itemsize_of(name) > COPIED_BYTES
                 packed = min(packed, self.stream) if far and not copied else packed
-                if (
-                    (kernel.single and side is p.b and not side.along_k)
-                    and far
-                    and crowded
-                    and self.threads < SHARING
-                ):
-                    packed *= CROWDED
+                if crowded and kernel.single and side is p.b and not side.along_k:
+                    packed *= CROWDED if far and self.threads < SHARING else 1.0
                 found.append(("copies", bytes / packed, True))
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
                 block = sums + deep * side.extent
