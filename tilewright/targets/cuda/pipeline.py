@@ -57,6 +57,7 @@ from tilewright.targets.cuda.passes.multi_buffering import (
 from tilewright.targets.cuda.passes.pad_tiles import pad_tiles
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
+from tilewright.targets.cuda.passes.single_elements import single_elements
 from tilewright.targets.cuda.passes.split_k import shared_loop, split_k
 from tilewright.targets.cuda.passes.stored_bounds import note_stored_bounds
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
@@ -144,6 +145,7 @@ COMMON: Sequence[Pass[CudaUnit]] = (
     CLEANUP,
     Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
     CLEANUP,
+    Pass("single-elements", single_elements, W, optional=True),
     Pass("eliminate-barriers", eliminate_barriers, W),
     Pass("pad-tiles", pad_tiles, W, optional=True),
     CLEANUP,
