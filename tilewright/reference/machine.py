@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -152,8 +152,7 @@ class Executor:
                 continue  # a copy is done that nobody waits for yet
             ticks += 1
             if ticks % _FAIRNESS == 0:
-                number = max(self.ready)
-                self._run_segment(self.program.segments[number], self.ready.pop(number))
+                self._run_last()
             elif ahead is None or not self._run_ahead(ahead):
                 number = min(self.ready)
                 self._run_segment(self.program.segments[number], self.ready.pop(number))
@@ -180,16 +179,34 @@ class Executor:
         """
         if not self.batch.threads or self.context.schedule != "random":
             return None
+        teams = self._teams
+        return teams == self.context.rng.integers(teams[-1] + 1)
+
+    @cached_property
+    def _teams(self) -> Array:
+        """The number of each thread's warp, or warpgroup where those do something together."""
         names = (op.instruction for op in self.program.function.walk() if isinstance(op, InstrOp))
         size = WARPGROUP if any("wgmma" in name for name in names) else WARP
-        return np.arange(self.batch.count) // size == self.context.rng.integers(
-            -(-self.batch.count // size)
-        )
+        return np.arange(self.batch.count) // size
+
+    def _run_last(self) -> None:
+        """Runs the highest segment; of threads the highest where some are whom none of their warp could still join, and
+        these alone."""
+        whole = self._teams if self.batch.threads else np.arange(self.batch.count)
+        for number in sorted(self.ready, reverse=True):
+            before = [p for n, parts in self.ready.items() if n < number for p in parts]
+            index = np.sort(np.concatenate(self.ready[number]))
+            alone = ~np.isin(whole[index], whole[np.concatenate(before)] if before else [])
+            if alone.any():
+                del self.ready[number]
+                self.resume(self.program.segments[number], index[~alone])
+                self._run_segment(self.program.segments[number], [index[alone]])
+                return
 
     def _run_ahead(self, ahead: Array) -> bool:
         """Runs those who are ahead, where they are ready; whether they were."""
-        for number, parts in self.ready.items():
-            index = np.concatenate(parts)
+        for number in sorted(self.ready):  # where they went separate ways they meet again
+            index = np.concatenate(self.ready[number])
             if (mine := ahead[index]).any():
                 self.ready[number] = [index[~mine]]
                 if mine.all():
