@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from xdsl.dialects import gpu, scf
 
 import tilewright as tw
-from tests.targets.cuda.threads import ThreadsTarget
+from tests.targets.cuda.threads import ThreadsTarget, run_threads
 from tests.targets.emu.agree import subgroup_kernel
 from tilewright import reference
 from tilewright.dialects.text import parse_module
+from tilewright.reference import machine
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.executable import CudaExecutable
@@ -117,3 +119,27 @@ def test_memory_of_an_operand_is_written_again_when_all_have_read_it(
     options = CompileOptions(target="cuda", machine="sm_90a")
     ThreadsTarget("sm_90a").build(kernel, options).launch((1, 1, 1), [describe(a), describe(c)])
     np.testing.assert_array_equal(c, right)
+
+
+@tw.kernel
+def stored_operand(A, B, C):
+    """Rows of A that are no multiple of 16 bytes are loaded by the threads that multiply."""
+    acc = tw.zeros((64, 128), tw.i32)
+    for k in range(0, 96, 32):
+        a = tw.load_tile(tw.init_tile(A, [0, k], (64, 32)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, 0], (32, 128))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [0, 0], (64, 128)))
+
+
+def test_a_warpgroup_meets_again_whoever_goes_on_first(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind a branch do not go on to the wait for products before those in it have come."""
+    monkeypatch.setattr(machine, "_FAIRNESS", 16)
+    a, b = (rng.integers(-8, 9, s).astype(np.int8) for s in ((64, 98), (96, 128)))
+    a, c = a[:, :96], np.full((64, 128), -1, np.int32)
+    text = stored_operand.compile(a, b, c, target="reference").ir["xetile"]
+    options = CompileOptions(target="cuda", machine="sm_90a")
+    built = ThreadsTarget("sm_90a").build(parse_module(text), options)
+    run_threads(built.lowered, [describe(x) for x in (a, b, c)], (1, 1, 1), "random", 1)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
